@@ -28,16 +28,16 @@ QUERY: Final = "contains a query; remove it"
 FRAGMENT: Final = "contains a fragment; remove it"
 OPEN: Final = "is plain http to another machine, so others can read and change the traffic; use https"
 
-HOOK: Final = "this is not an http or https URL; write it like https://reviews.example.com/hook"
-HOOK_NO_URL: Final = "this is not a URL; write it like https://reviews.example.com/hook"
+HOOK: Final = "this is not an http or https URL; use a URL such as https://reviews.example.com/hook"
+HOOK_NO_URL: Final = "this is not a URL; use a URL such as https://reviews.example.com/hook"
 HOOK_USER: Final = (
     "the URL contains a user name or password, which is not sent; remove it (messages are signed instead)"
 )
 HOOK_FRAGMENT: Final = "the URL contains a fragment, which is not sent; remove it"
 HOOK_OPEN: Final = "http sends reviews unencrypted over public networks; use https"
 
-BASE: Final = "this is not an http or https URL; write it like http://127.0.0.1:8000/v1"
-BASE_NO_URL: Final = "this is not a URL; write it like http://127.0.0.1:8000/v1"
+BASE: Final = "this is not an http or https URL; use a URL such as http://127.0.0.1:8000/v1"
+BASE_NO_URL: Final = "this is not a URL; use a URL such as http://127.0.0.1:8000/v1"
 BASE_USER: Final = "the URL contains a user name or password; put the key in a file and set api_key_file"
 BASE_QUERY: Final = "the URL contains a query or fragment; remove it"
 

@@ -133,10 +133,9 @@ def _check_policy(result: CheckResult, text: str, variables: Mapping[str, str]) 
 
 
 HEADLESS: Final = (
-    "is the first rule to match forms, and forwards them; headless agents (claude -p, codex exec) declare forms but"
-    " decline them without asking a user. For such clients, put a rule that answers or escalates forms above"
-    " it, or start"
-    " from `samplegate init --headless`"
+    "is the first rule to match forms, and forwards them; headless agents (claude -p, codex exec) declare form support"
+    " but decline forms without asking a user. For such clients, put a rule that answers or escalates forms above it,"
+    " or start from `samplegate init --headless`"
 )
 
 
@@ -217,7 +216,7 @@ def _version_notes(result: CheckResult) -> Iterator[str]:
         for denial in one.denials
         for answer in denial.wire
     ):
-        yield "with 2026-07-28, the client's call fails where an older server gets an error"
+        yield "with 2026-07-28, the client's call fails in cases where an older server would get an error"
 
 
 def _depends_on_call(match: Match) -> bool:

@@ -271,12 +271,18 @@ def unsolicited(
     return "pass" if asked and asked >= kinds else "strip"
 
 
+_NAMES: Final[Mapping[Class, str]] = {
+    "elicitation by form": "form elicitation",
+    "elicitation by url": "URL elicitation",
+}
+"""Names of classes for people, if they differ from the stable values of ``check --json``."""
+
 _When: TypeAlias = Literal["match", "otherwise", "on_limit", "on_timeout"]
 _DENIES: Final[Mapping[_When, str]] = {
-    "match": "denies",
-    "otherwise": "denies what it cannot carry out",
-    "on_limit": "denies when a limit has no room",
-    "on_timeout": "denies on a timeout",
+    "match": "",
+    "otherwise": "if it cannot be carried out, ",
+    "on_limit": "if a limit is reached, ",
+    "on_timeout": "on timeout, ",
 }
 
 
@@ -292,7 +298,7 @@ class Denial(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         first, *more = self.wire
         return (
-            f"rule {short_value(self.rule)} {_DENIES[self.when]}:"
+            f"{_DENIES[self.when]}rule {short_value(self.rule)} denies with"
             f" {first}{''.join(f', or {other} if the client declares it' for other in more)}"
         )
 
@@ -318,7 +324,7 @@ class CapabilityReport(msgspec.Struct, frozen=True):
             "some": "some requests may match no rule",
             "all": "no rule matches",
         }[self.untaken]
-        return "; ".join((f"{self.requests}: {said}", left, *map(str, self.denials)))
+        return "; ".join((f"{_NAMES.get(self.requests, self.requests)}: {said}", left, *map(str, self.denials)))
 
 
 def describe_offer(

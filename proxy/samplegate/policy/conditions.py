@@ -42,7 +42,7 @@ class Condition(msgspec.Struct, frozen=True):
         if value is UNKNOWN:
             return f"{self.name}: the value is unknown or ambiguous"
         if value is ABSENT:
-            return f"{self.name}: the request has none"
+            return f"{self.name}: not set in the request"
         return f"{self.name}: {short_value(value if self.shown_by is None else self.shown_by(facts))} {self.mismatch}"
 
 

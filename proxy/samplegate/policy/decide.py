@@ -261,7 +261,7 @@ def _rule_step(rule: Rule, made: Feasible | Infeasible) -> RuleStep:
         else f"it matches but cannot be carried out: {made.why}; otherwise: {rule.otherwise}"
     )
     if rule.shadow:
-        return _step(rule, False, f"shadow: {why or 'it matches, and is only recorded'}")
+        return _step(rule, False, f"shadow: {why or 'matches, recorded only'}")
     return _step(rule, isinstance(made, Feasible) or rule.otherwise != "next", why)
 
 

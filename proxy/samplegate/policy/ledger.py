@@ -379,7 +379,7 @@ def _refusal(limit: LimitSpec, account: Account, want: int, now: float) -> Refus
         return Refused(limit.name, "never", detail=detail)
     detail = (
         f"limit {limit.name}: {amount_text(limit, account.level)} of {amount_text(limit, limit.max_units)} used,"
-        f" no room for {amount_text(limit, want)} more"
+        f" {amount_text(limit, want)} more would exceed it"
     )
     return Refused(limit.name, "full", _wait(limit, account, want, now), detail)
 

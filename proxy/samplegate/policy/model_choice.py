@@ -346,15 +346,15 @@ def _by_weights(ordered: Sequence[Model], scores: Mapping[str, Score], weights: 
 
 
 def _first(rule: ModelRule, unfit: Mapping[str, str]) -> str:
-    return f"first of {_whose(rule)}{_left_out(unfit)}"
+    return f"first in {_whose(rule)}{_left_out(unfit)}"
 
 
 def _only(rule: ModelRule, unfit: Mapping[str, str]) -> str:
-    return f"the only one of {_whose(rule)}{_left_out(unfit)}"
+    return f"the only model in {_whose(rule)}{_left_out(unfit)}"
 
 
 def _whose(rule: ModelRule) -> str:
-    return "the rule's list" if rule.with_.models else "the policy's models"
+    return "the rule's list" if rule.with_.models else "the policy's list"
 
 
 def _left_out(unfit: Mapping[str, str]) -> str:

@@ -69,7 +69,7 @@ class Match(Strict, frozen=True, rename={"not_": "not"}):
     kind: Annotated[
         Kind | None,
         Meta(
-            description="The kind of request: `sampling` asks for a model's answer, `elicitation` for a person's input."
+            description="The kind of request: `sampling` asks for a model's answer, `elicitation` for a user's input."
         ),
     ] = None
     server: Annotated[Names | None, Meta(description="The server's configured name.")] = None
@@ -83,7 +83,7 @@ class Match(Strict, frozen=True, rename={"not_": "not"}):
     ] = None
     mode: Annotated[
         Mode | list[Mode] | None,
-        Meta(description="Elicitation: by form or by URL. A rule matches URLs only if it has `mode: url`."),
+        Meta(description="Elicitation: a form or a URL. A rule matches URLs only if it has `mode: url`."),
     ] = None
     era: Annotated[
         Literal["legacy", "modern"] | None,
@@ -113,8 +113,8 @@ class Match(Strict, frozen=True, rename={"not_": "not"}):
     field_types: Annotated[
         list[FieldType] | None, Meta(description="Elicitation: every field of the form has one of these types.")
     ] = None
-    host: Annotated[Names | None, Meta(description="Elicitation by URL: the URL's host, in its ASCII form.")] = None
-    scheme: Annotated[Names | None, Meta(description="Elicitation by URL: the URL's scheme.")] = None
+    host: Annotated[Names | None, Meta(description="URL elicitation: the URL's host, in its ASCII form.")] = None
+    scheme: Annotated[Names | None, Meta(description="URL elicitation: the URL's scheme.")] = None
     not_: Annotated["Match | None", Meta(description="Conditions that must not all match.")] = None
 
 
@@ -130,7 +130,7 @@ class Model(Strict, frozen=True):
 
     name: Annotated[str, Meta(description="Your name for the model, used in rules and hints.")]
     model: Annotated[
-        str, Meta(description="The model as litellm names it, `provider/model`; or `scripted`, which is built in.")
+        str, Meta(description="The litellm model name, `provider/model`; or `scripted`, which is built in.")
     ]
     api_base: Annotated[str | None, Meta(description="The URL to call instead of the provider's own.")] = None
     api_key_env: Annotated[str | None, Meta(description="The environment variable with the provider's API key.")] = None
@@ -187,14 +187,12 @@ class Model(Strict, frozen=True):
         bool,
         Meta(
             description=(
-                "Whether the models' process starts ahead of time: with `serve` before it is ready, with `run` at the"
+                "Whether the model worker process starts early: with `serve` before it is ready, with `run` at the"
                 " client's first tools/call."
             )
         ),
     ] = False
-    cases: Annotated[
-        str | None, Meta(description="For `scripted` only: the file of its cases, relative to the policy.")
-    ] = None
+    cases: Annotated[str | None, Meta(description="For `scripted` only: the case file, relative to the policy.")] = None
 
 
 class Prepend(Strict, frozen=True):
@@ -238,7 +236,7 @@ class Secrets(Strict, frozen=True):
 
 
 class With(Strict, frozen=True):
-    """Bounds and settings for the model's call."""
+    """Constraints and settings for the model call."""
 
     models: Annotated[
         list[str], Meta(description="Your models, in order of preference. Default: all models of the policy.")
@@ -378,12 +376,12 @@ class RuleBase(Strict, frozen=True, tag_field="effect"):
 class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
     """A model answers. Only for sampling: the match must have `kind: sampling`."""
 
-    with_: Annotated[With, Meta(description="Bounds for the model's call.")] = With()
+    with_: Annotated[With, Meta(description="Constraints on the model call.")] = With()
     on_timeout: Annotated[Otherwise, Meta(description="What happens if the model takes too long.")] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="The limits to reserve on, all or none, before anything else happens.")
+        list[str], Meta(description="Limits to reserve from, all or none, before anything else happens.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
     review_answer: Annotated[
         str | None, Meta(description="The reviewer who sees the model's answer before the server does.")
     ] = None
@@ -405,14 +403,12 @@ class AnswerRule(RuleBase, frozen=True, tag="answer"):
     ] = False
     cases: Annotated[
         str | None,
-        Meta(
-            description="Instead of `content`: the file of `scripted` cases with the answers, relative to the policy."
-        ),
+        Meta(description="Instead of `content`: a `scripted` case file with the answers, relative to the policy."),
     ] = None
     limits: Annotated[
-        list[str], Meta(description="The limits to reserve on, all or none, before anything else happens.")
+        list[str], Meta(description="Limits to reserve from, all or none, before anything else happens.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 
 
 class ForwardRule(RuleBase, frozen=True, tag="forward"):
@@ -429,9 +425,9 @@ class ForwardRule(RuleBase, frozen=True, tag="forward"):
         "unanswered"
     )
     limits: Annotated[
-        list[str], Meta(description="The limits to reserve on, all or none, before anything else happens.")
+        list[str], Meta(description="Limits to reserve from, all or none, before anything else happens.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 
 
 class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
@@ -447,7 +443,7 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
     reviewer: Annotated[str, Meta(description="The reviewer who decides: a name in `reviewers`.")]
     with_: Annotated[
         With,
-        Meta(description="Sampling: bounds for the model's call after an approval, and for the reviewer's edits."),
+        Meta(description="Sampling: constraints on the model call after an approval, and on the reviewer's edits."),
     ] = With()
     show: Annotated[
         Show,
@@ -464,9 +460,9 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
         Otherwise, Meta(description="What happens if there is no decision in time, or the model takes too long.")
     ] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="The limits to reserve on, all or none, before a reviewer is asked.")
+        list[str], Meta(description="Limits to reserve from, all or none, before a reviewer is asked.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 
 
 Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule | DenyRule
@@ -521,7 +517,7 @@ class Brakes(Strict, frozen=True):
         Annotated[int, Meta(ge=2)] | None,
         Meta(description="How many identical requests in a row stop a server."),
     ] = None
-    cooling: Annotated[Duration, Meta(description="How long a stopped server gets no answers.")] = "60s"
+    cooling: Annotated[Duration, Meta(description="How long requests from a stopped server are not answered.")] = "60s"
 
 
 class Peer(Strict, frozen=True):
@@ -543,7 +539,7 @@ class Server(Peer, frozen=True):
     """Properties of a server."""
 
     explain_to_server: Annotated[
-        bool, Meta(description="For development: errors tell the server the rule and the reason.")
+        bool, Meta(description="For development: errors to the server include the rule and the reason.")
     ] = False
     plain_sampling: Annotated[
         bool,

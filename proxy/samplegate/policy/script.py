@@ -348,12 +348,12 @@ class ScriptCase(Strict, frozen=True):
             )
         ),
     ] = None
-    input_tokens: Annotated[
-        Count | None, msgspec.Meta(description="Default: one for each word; for a failure, none.")
-    ] = None
-    output_tokens: Annotated[
-        Count | None, msgspec.Meta(description="Default: one for each word; for a failure, none.")
-    ] = None
+    input_tokens: Annotated[Count | None, msgspec.Meta(description="Default: one per word; for a failure, none.")] = (
+        None
+    )
+    output_tokens: Annotated[Count | None, msgspec.Meta(description="Default: one per word; for a failure, none.")] = (
+        None
+    )
     delay: Annotated[
         Duration | None, msgspec.Meta(description="How long the model waits before it answers, such as `200ms`.")
     ] = None

@@ -131,7 +131,7 @@ def _arms(place: int, entry: CompiledRule) -> Iterator[_Arm]:
     if without is not None:
         yield _Arm(
             ("match", "not"),
-            "its `not` excludes no case; add a case that matches except for the `not`",
+            "its `not` excludes no case; add a case that only the `not` excludes",
             _kept_away(place, entry, without),
         )
     if entry.rule.shadow:

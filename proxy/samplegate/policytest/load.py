@@ -141,7 +141,7 @@ def _start_fault(case: Case) -> str | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        return f'{tree.quoted(case.start)} is not a time with a time zone; write it like "2026-01-31T23:59:00Z"'
+        return f'{tree.quoted(case.start)} is not a time with a time zone; use a time such as "2026-01-31T23:59:00Z"'
     if moment.year not in _YEARS:
         return (
             f"{tree.quoted(case.start)} is not between {_YEARS.start} and {_YEARS.stop - 1}; take a year in which the"

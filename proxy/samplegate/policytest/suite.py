@@ -107,7 +107,7 @@ class Sampling(Strict, frozen=True):
 class Elicitation(Strict, frozen=True):
     """Short form of `elicitation/create`: a form by its `fields`, or a `url`."""
 
-    message: Annotated[str, Meta(description="The message for the person.")] = "Please fill this in"
+    message: Annotated[str, Meta(description="The message for the user.")] = "Please fill this in"
     fields: Annotated[
         dict[str, str | dict[str, Any]] | None,
         Meta(description="The form: for each field a type (`string`, `number`, `integer`, `boolean`) or a schema."),
@@ -154,7 +154,7 @@ class Said(Strict, frozen=True):
             )
         ),
     ] = None
-    edits: Annotated[Edited | None, Meta(description="Changes to the request before a model is asked.")] = None
+    edits: Annotated[Edited | None, Meta(description="Edits to the request before the model is called.")] = None
 
 
 Word: TypeAlias = Literal["approve", "reject", "accept", "decline", "cancel", "none"]
@@ -206,7 +206,7 @@ class Expect(Strict, frozen=True, rename={"as_": "as"}):
     ] = None
     shadows: Annotated[list[str] | None, Meta(description="The shadow rules that match the request, in order.")] = None
     limit: Annotated[
-        str | None, Meta(description="The limit that had no room; if there are several, the last one that was checked.")
+        str | None, Meta(description="The limit that was reached; if several were, the last one checked.")
     ] = None
     waits: Annotated[
         Duration | None, Meta(description="With `on_limit: wait`, the time after which the request would fit.")
@@ -226,7 +226,7 @@ class Expect(Strict, frozen=True, rename={"as_": "as"}):
 class Asked(Scene, frozen=True, kw_only=True):
     """One request: its scene, its time, and the behavior of model, client and reviewer."""
 
-    request: Annotated[Raw | None, Meta(description="The request as a server writes it.")] = None
+    request: Annotated[Raw | None, Meta(description="The request exactly as the server sends it.")] = None
     sampling: Annotated[
         str | Sampling | None, Meta(description="A sampling request in short: the user's text, or a mapping.")
     ] = None
@@ -246,8 +246,8 @@ class Asked(Scene, frozen=True, kw_only=True):
         str | list[str] | None,
         Meta(
             description=(
-                "The name of the call in flight, or one name for each candidate. Default: all calls of one tool in a"
-                " case are one call."
+                "The name of the call in flight, or one name for each candidate. Default: all calls of the same"
+                " tool in a case count as one call."
             )
         ),
     ] = None

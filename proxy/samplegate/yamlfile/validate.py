@@ -112,6 +112,9 @@ class Validator:
                     self.fault(node.mark, path, why)
                     return placeholder(member)
                 return node.value
+        if path == ("version",) and not isinstance(node.value, str):
+            only = type_words(kinds)
+            return self._misfit(node.mark, f"unsupported version {display_value(node, path)}; use {only}", kinds, path)
         what = f"{display_value(node, path)} is not {type_words(kinds)}{_remedy(node, kinds)}"
         return self._misfit(node.mark, what, kinds, path)
 
@@ -193,8 +196,8 @@ class _Keys(msgspec.Struct, frozen=True):
         owners = [tag for tag, names in self.others.items() if key in names]
         if owners:
             return (
-                f"only {' and '.join(owners)} rules have this key, and this rule's effect is {self.tag}; remove the"
-                " key or change the effect"
+                f"only {_listed(owners)} rules can have this key; this rule's effect is {self.tag}; remove the key or"
+                " change the effect"
             )
         for name, known in self.fields.items():
             inner = [m for m in members(known.type) if isinstance(m, inspect.StructType)]
@@ -202,6 +205,11 @@ class _Keys(msgspec.Struct, frozen=True):
                 return f"unknown key; did you mean {quoted(f'{name}.{key}')}?"
         choices = [*([self.tag_field] if self.tag_field else []), *self.fields]
         return "unknown key" + (did_you_mean(key, choices) or f"; the valid keys are {', '.join(choices)}")
+
+
+def _listed(names: list[str]) -> str:
+    """Names as in ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _remedy(node: Scalar, kinds: list[Type]) -> str:

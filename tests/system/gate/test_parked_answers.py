@@ -230,7 +230,7 @@ def test_check_says_how_long_the_reviewer_of_an_answer_has_in_each_pair(
     (tmp_path / "answers.yaml").write_text("cases: [{answer: x}]")
     assert 0 == main.main(["check", str(tmp_path / "policy.yaml")])
     words = (
-        "reviewer ops has 3s to check the answer, less the time that the model takes, or 30s if client and server"
+        "reviewer ops has 3s to check the answer, minus the model's response time, or 30s if client and server"
         " both speak 2026-07-28"
     )
     assert words in capsys.readouterr().out

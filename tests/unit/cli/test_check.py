@@ -31,15 +31,15 @@ def test_a_good_policy_is_ok_and_says_what_servers_are_told(run: Run, write: Wri
     assert [
         "p.yaml: server db: sampling: advertised if the client declares it; every request matches a rule",
         "p.yaml: server db: sampling with tools: advertised if the client declares it; every request matches a rule",
-        "p.yaml: server db: elicitation by form: advertised; some requests may match no rule",
-        "p.yaml: server db: elicitation by url: not advertised; no rule matches",
+        "p.yaml: server db: form elicitation: advertised; some requests may match no rule",
+        "p.yaml: server db: URL elicitation: not advertised; no rule matches",
         "p.yaml: any other server: sampling: advertised if the client declares it; every request matches a rule",
         (
             "p.yaml: any other server: sampling with tools: advertised if the client declares it; every request matches"
             " a rule"
         ),
-        "p.yaml: any other server: elicitation by form: not advertised; no rule matches",
-        "p.yaml: any other server: elicitation by url: not advertised; no rule matches",
+        "p.yaml: any other server: form elicitation: not advertised; no rule matches",
+        "p.yaml: any other server: URL elicitation: not advertised; no rule matches",
     ] == told
 
 
@@ -208,13 +208,13 @@ def test_every_setting_by_which_a_rule_denies_is_listed_with_what_the_server_get
     )
     out = run("check", "p.yaml").out
     sampling = (
-        "rule 'models' denies what it cannot carry out: error -1; rule 'models' denies when a limit has no room: error"
-        " -1; "
+        "if it cannot be carried out, rule 'models' denies with error -1; if a limit is reached, rule 'models' denies"
+        " with error -1; "
     )
-    assert f"{sampling}rule 'models' denies on a timeout: error -1\n" in out
+    assert f"{sampling}on timeout, rule 'models' denies with error -1\n" in out
     assert (
-        "advertised if the client declares it; every request matches a rule; rule 'forms' denies what it cannot carry"
-        " out: error -32602\n" in out
+        "advertised if the client declares it; every request matches a rule; if it cannot be carried out, rule 'forms'"
+        " denies with error -32602\n" in out
     )
     (of_forms,) = (
         one

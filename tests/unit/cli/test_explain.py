@@ -56,7 +56,7 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         ),
         "rule      1 no    secrets       deny     kind: 'sampling' is not elicitation",
         f"rule      2 no    client first  forward  it matches but cannot be carried out: {why}; otherwise: next",
-        "rule      3 taken model         allow    model 'main': the only one of the policy's models",
+        "rule      3 taken model         allow    model 'main': the only model in the policy's list",
         "decision  allow, by model (rule)",
         'models    ["main"]',
         "maxTokens 10",

@@ -65,7 +65,7 @@ def test_a_headless_starter_never_forwards_forms(run: Run) -> None:
     run("init", "--headless", "headless.yaml")
     checked = run("check", "headless.yaml").out
     assert "note:" not in checked
-    assert "any server: elicitation by form: advertised; every request matches a rule" in checked
+    assert "any server: form elicitation: advertised; every request matches a rule" in checked
 
 
 @pytest.mark.parametrize("there", ["samplegate.yaml", "samplegate_test.yaml"])

@@ -320,7 +320,7 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
     assert decision == made(sampling(), *rules)
     assert [
         RuleStep("a", "deny", False, "server: 'docs' is not db"),
-        RuleStep("b", "deny", False, "shadow: it matches, and is only recorded"),
+        RuleStep("b", "deny", False, "shadow: matches, recorded only"),
         RuleStep(
             "c",
             "answer",
@@ -328,7 +328,7 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
             "it matches but cannot be carried out: its content is not text or content blocks, as sampling requires;"
             " otherwise: next",
         ),
-        RuleStep("d", "allow", True, "model 'cheap': the only one of the rule's list"),
+        RuleStep("d", "allow", True, "model 'cheap': the only model in the rule's list"),
     ] == steps
 
 

@@ -100,7 +100,7 @@ def test_a_refusal_says_how_much_is_drawn() -> None:
     book = Accounts(bucket(10, 60))
     book.takes(NOON, 9)
     assert (
-        "limit l: 9 requests of 10 requests used, no room for 2 requests more"
+        "limit l: 9 requests of 10 requests used, 2 requests more would exceed it"
         == refused(book.reserve(NOON, draw(2))).detail
     )
 

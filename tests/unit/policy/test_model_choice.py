@@ -308,14 +308,14 @@ def test_the_bound_of_the_table_is_for_input_alone() -> None:
 @pytest.mark.parametrize(
     ("why", "made"),
     [
-        ("the only one of the policy's models", choice(sampling(), PRICED[:1])),
-        ("first of the policy's models", choice(sampling())),
-        ("first of the rule's list", choice(sampling(), models=["cheap", "smart"])),
+        ("the only model in the policy's list", choice(sampling(), PRICED[:1])),
+        ("first in the policy's list", choice(sampling())),
+        ("first in the rule's list", choice(sampling(), models=["cheap", "smart"])),
         (
-            "the only one of the rule's list that fits (plain: does not accept images)",
+            "the only model in the rule's list that fits (plain: does not accept images)",
             choice(sampling([IMAGE]), ABLE, models=["plain", "seeing"]),
         ),
-        ("first of the policy's models that fits (plain: does not accept images)", choice(sampling([IMAGE]), ABLE)),
+        ("first in the policy's list that fits (plain: does not accept images)", choice(sampling([IMAGE]), ABLE)),
         ("hint 'gpt' is part of its name", choice(preferring("gpt"))),
         ("hint 'gpt' is part of its name; the best of 2 by score, 1.00", choice(preferring("gpt"), prefer="cost")),
         ("hint 'CHEAP' is its name", choice(preferring("CHEAP"))),

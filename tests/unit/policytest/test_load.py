@@ -316,11 +316,11 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: tomorrow",
-            """:5:12: cases.0.start: 'tomorrow' is not a time with a time zone; write it like "2026-01-31T23:59:00Z\"""",  # noqa: E501
+            """:5:12: cases.0.start: 'tomorrow' is not a time with a time zone; use a time such as "2026-01-31T23:59:00Z\"""",  # noqa: E501
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: '2026-01-31T23:59:00'",
-            """:5:12: cases.0.start: '2026-01-31T23:59:00' is not a time with a time zone; write it like "2026-01-31T23:59:00Z\"""",  # noqa: E501
+            """:5:12: cases.0.start: '2026-01-31T23:59:00' is not a time with a time zone; use a time such as "2026-01-31T23:59:00Z\"""",  # noqa: E501
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: '0001-01-01T00:00:00+14:00'",

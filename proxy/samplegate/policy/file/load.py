@@ -89,7 +89,7 @@ def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[
 
 
 def _unset(draft: Draft, environment: Mapping[str, str]) -> list[Fault]:
-    what = "is not set in the environment, so the rule cannot answer; set it or write the value"
+    what = "is not set in the environment, so the rule cannot answer; set it, or replace it with the value"
     return [
         Fault(draft.mark(path), path, f"${{{name}}} {what}")
         for path, name in rule_checks.unset(draft.policy, environment)

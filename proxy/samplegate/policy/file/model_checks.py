@@ -93,10 +93,9 @@ def known_models(draft: Draft, path: Path, names: Iterable[str]) -> None:
     for index, name in enumerate(names):
         at = (*path, index) if draft.has_value(*path, index) else path
         if draft.sound(*at) and name not in models:
-            there = did_you_mean(name, models) or (
-                f"; the policy's models are {', '.join(map(quoted, models[:20]))}"
-                if models
-                else "; add it under models"
+            known = list(dict.fromkeys(models))
+            there = did_you_mean(name, known) or (
+                f"; the policy's models are {', '.join(map(quoted, known[:20]))}" if models else "; add it under models"
             )
             draft.problem(at, f"unknown model {quoted(name)}{there}")
 
@@ -196,9 +195,9 @@ def _bad_address(address: str) -> str | None:
     password."""
     parts = split(address)
     if parts is None:
-        return "this is not a URL; write it like http://127.0.0.1:8000/v1"
+        return "this is not a URL; use a URL such as http://127.0.0.1:8000/v1"
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
-        return "this is not an http or https URL; write it like http://127.0.0.1:8000/v1"
+        return "this is not an http or https URL; use a URL such as http://127.0.0.1:8000/v1"
     if has_user(parts):
         return "the URL contains a user name or password; put the key in a file and set api_key_file"
     if parts.query or parts.fragment:

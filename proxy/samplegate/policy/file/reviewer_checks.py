@@ -283,7 +283,7 @@ def _bad_address(url: str) -> str | None:
     """Why a URL cannot be called, None if it can."""
     parts = split(url)
     if parts is None:
-        return "this is not a URL; write it like https://reviews.example.com/hook"
+        return "this is not a URL; use a URL such as https://reviews.example.com/hook"
     if (
         parts.scheme not in {"http", "https"}
         or not parts.hostname
@@ -291,7 +291,7 @@ def _bad_address(url: str) -> str | None:
         or INVISIBLE.search(url)
         or " " in url
     ):
-        return "this is not an http or https URL; write it like https://reviews.example.com/hook"
+        return "this is not an http or https URL; use a URL such as https://reviews.example.com/hook"
     if has_user(parts):
         return "the URL contains a user name or password, which is not sent; remove it (messages are signed instead)"
     if parts.fragment:

@@ -152,9 +152,9 @@ def _names(draft: Draft, path: Path, name: str, value: Any) -> None:
         if member == "" and draft.sound(*at):
             draft.problem(at, "the string is empty; set a value or remove it")
         elif name == "host" and isinstance(member, str) and ("/" in member or "@" in member):
-            draft.problem(at, f"{quoted(member)} is more than a host; write only the host, such as *.example.com")
+            draft.problem(at, f"{quoted(member)} is not just a host; write only the host, such as *.example.com")
         elif name == "scheme" and isinstance(member, str) and (":" in member or "/" in member):
-            draft.problem(at, f"{quoted(member)} is more than a scheme; write only the scheme, such as https")
+            draft.problem(at, f"{quoted(member)} is not just a scheme; write only the scheme, such as https")
 
 
 def _given(match: Match, names: tuple[str, ...]) -> list[str]:

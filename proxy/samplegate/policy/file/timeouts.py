@@ -91,7 +91,7 @@ class Wait(msgspec.Struct, frozen=True):
             if self.modern is not None and more
             else ""
         )
-        task = "check the answer, less the time that the model takes" if self.stage == "answer" else "decide"
+        task = "check the answer, minus the model's response time" if self.stage == "answer" else "decide"
         time = f"{_span((min(once), max(once)))} to {task}{modern}"
         return (
             f"rule {self.rule!r}: reviewer {self.reviewer} has {time} (the review itself expires after"

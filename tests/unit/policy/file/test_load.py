@@ -116,8 +116,8 @@ def test_the_hash_is_that_of_the_text() -> None:
 def test_an_unset_variable_is_a_warning_or_an_error_as_asked() -> None:
     (warning,) = load(GOOD, file="p", environment={}).warnings
     assert (
-        "p:14:38: rules.1.content.reason: ${CI} is not set in the environment, so the rule cannot answer; set it or"
-        " write the value" == str(warning)
+        "p:14:38: rules.1.content.reason: ${CI} is not set in the environment, so the rule cannot answer; set it, or"
+        " replace it with the value" == str(warning)
     )
     with pytest.raises(PolicyError) as caught:
         load(GOOD, file="p", environment={}, missing="error")

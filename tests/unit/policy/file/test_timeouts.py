@@ -81,7 +81,7 @@ def test_an_answer_that_is_looked_at_is_told_beside_the_request() -> None:
     assert ("request", 5.0) == (first.stage, first.timeout)
     assert ("answer", 30.0) == (second.stage, second.timeout)
     assert str(second).startswith(
-        "rule 'r': reviewer ops has 30s to check the answer, less the time that the model takes (the review itself"
+        "rule 'r': reviewer ops has 30s to check the answer, minus the model's response time (the review itself"
         " expires"
         " after 30s)"
     )
@@ -100,7 +100,7 @@ def test_a_second_look_is_put_off_as_a_request_is() -> None:
     assert ((55.0, 55.0), 950.0, 95.0, 86_400.0) == (found.legacy, found.modern, found.bridged, found.late)
     modern = "or 15m50s if client and server both speak 2026-07-28"
     words = (
-        f"has 55s to 1m35s to check the answer, less the time that the model takes, {modern} (the review itself"
+        f"has 55s to 1m35s to check the answer, minus the model's response time, {modern} (the review itself"
         " expires after"
         " 1h); for 24h, a later decision"
     )
