@@ -437,6 +437,7 @@ EVENT_MEANINGS: Final = {
     "joined": "the same request arrived again and is waiting",
     "told": "notification delivered",
     "untold": "notification failed",
+    "given back": "the decision was not used by the waiting request",
 }
 """The text for people of events whose names are not clear by themselves."""
 
