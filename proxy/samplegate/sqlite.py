@@ -38,13 +38,13 @@ _ERRORS: Final[dict[str, tuple[Kind, str, str]]] = {
     "SQLITE_BUSY": _LOCKED,
     "SQLITE_LOCKED": _LOCKED,
     "SQLITE_PROTOCOL": _LOCKED,
-    "SQLITE_FULL": ("full", "its disk is full", "make room"),
+    "SQLITE_FULL": ("full", "its disk is full", "free disk space"),
     "SQLITE_READONLY": ("read_only", "it cannot be written", _OURS),
     "SQLITE_PERM": ("read_only", "it cannot be written", _OURS),
     "SQLITE_AUTH": ("read_only", "it cannot be written", _OURS),
     "SQLITE_CANTOPEN": ("unreachable", "it cannot be opened", _OURS),
-    "SQLITE_CORRUPT": ("damaged", "it is damaged", "move it away, with its -wal and -shm"),
-    "SQLITE_NOTADB": ("damaged", "it is not a database", "name another file"),
+    "SQLITE_CORRUPT": ("damaged", "it is corrupted", "move it aside, with its -wal and -shm"),
+    "SQLITE_NOTADB": ("damaged", "it is not a database", "use another file"),
     "SQLITE_ERROR": ("damaged", "", ""),  # no such table or column: the file is not as we created it
     "SQLITE_MISMATCH": ("damaged", "", ""),
     "SQLITE_CONSTRAINT": ("damaged", "", ""),
@@ -80,7 +80,7 @@ class Schema:
     contents: str
     """The data that is lost with the tables, such as ``reviews``."""
     another: str
-    """The remedy for a foreign file, such as ``name another store``."""
+    """The remedy for a foreign file, such as ``use another store``."""
     older: Collection[int | str] = ()
     """Versions from which ``make`` can migrate."""
 
@@ -90,14 +90,14 @@ class Schema:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables:
             lost = f"it is empty, so its {self.contents} are lost"
-            raise SqliteFault("damaged", lost, "restore it, or move it away with its -wal and -shm to start over")
+            raise SqliteFault("damaged", lost, "restore it, or move it aside with its -wal and -shm to start over")
         found = db.execute(self.select).fetchone() if self.table is None or self.table in tables else (0,)
         version = None if found is None else found[0]
         if version == 0:
-            raise SqliteFault("foreign", "it contains tables of another program", self.another)
+            raise SqliteFault("foreign", "it contains tables from another program", self.another)
         if version != self.version and version not in self.older:
             versions = f"its {self.contents} have version {version!r}, but this samplegate supports {self.version!r}"
-            raise SqliteFault("newer", versions, f"use a matching samplegate, or {self.another}")
+            raise SqliteFault("newer", versions, f"use a matching samplegate version, or {self.another}")
         return version == self.version
 
 

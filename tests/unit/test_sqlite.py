@@ -127,8 +127,8 @@ SAID: Final = {
     ),
     "FULL": (
         "its disk is full (SQLITE_FULL); free disk space",
-        "its disk is full; make room (SQLITE_FULL)",
-        "OSError: [Errno 0] its disk is full; make room (SQLITE_FULL)",
+        "its disk is full; free disk space (SQLITE_FULL)",
+        "OSError: [Errno 0] its disk is full; free disk space (SQLITE_FULL)",
     ),
     "READONLY": (
         (
@@ -175,41 +175,41 @@ SAID: Final = {
     ),
     "CORRUPT": (
         (
-            "it is damaged (SQLITE_CORRUPT); move limits.sqlite3 away with its -wal and -shm files; all limits"
+            "it is corrupted (SQLITE_CORRUPT); move limits.sqlite3 aside with its -wal and -shm files; all limits"
             " then start from zero"
         ),
-        "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
-        "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
+        "it is corrupted; move it aside, with its -wal and -shm (SQLITE_CORRUPT)",
+        "OSError: [Errno 0] it is corrupted; move it aside, with its -wal and -shm (SQLITE_CORRUPT)",
     ),
     "CORRUPT_INDEX": (
         (
-            "it is damaged (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away with its -wal and -shm files; all"
+            "it is corrupted (SQLITE_CORRUPT_INDEX); move limits.sqlite3 aside with its -wal and -shm files; all"
             " limits then start from zero"
         ),
-        "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
-        "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
+        "it is corrupted; move it aside, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
+        "OSError: [Errno 0] it is corrupted; move it aside, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
     ),
     "NOTADB": (
         (
-            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away with its -wal and -shm files; all"
+            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 aside with its -wal and -shm files; all"
             " limits then start from zero"
         ),
-        "it is not a database; name another file (SQLITE_NOTADB)",
-        "OSError: [Errno 0] it is not a database; name another file (SQLITE_NOTADB)",
+        "it is not a database; use another file (SQLITE_NOTADB)",
+        "OSError: [Errno 0] it is not a database; use another file (SQLITE_NOTADB)",
     ),
     "ERROR": (
-        "SQLITE_ERROR; move limits.sqlite3 away with its -wal and -shm files; all limits then start from zero",
+        "SQLITE_ERROR; move limits.sqlite3 aside with its -wal and -shm files; all limits then start from zero",
         "SQLITE_ERROR",
         "OSError: [Errno 0] SQLITE_ERROR",
     ),
     "MISMATCH": (
-        "SQLITE_MISMATCH; move limits.sqlite3 away with its -wal and -shm files; all limits then start from zero",
+        "SQLITE_MISMATCH; move limits.sqlite3 aside with its -wal and -shm files; all limits then start from zero",
         "SQLITE_MISMATCH",
         "OSError: [Errno 0] SQLITE_MISMATCH",
     ),
     "CONSTRAINT_UNIQUE": (
         (
-            "SQLITE_CONSTRAINT_UNIQUE; move limits.sqlite3 away with its -wal and -shm files; all limits then"
+            "SQLITE_CONSTRAINT_UNIQUE; move limits.sqlite3 aside with its -wal and -shm files; all limits then"
             " start from zero"
         ),
         "SQLITE_CONSTRAINT_UNIQUE",
@@ -265,40 +265,40 @@ FOUND: Final = {
     ),
     "empty": (
         (
-            "it is empty, so its balances are lost; move limits.sqlite3 away with its -wal and -shm files; all"
+            "it is empty, so its balances are lost; move limits.sqlite3 aside with its -wal and -shm files; all"
             " limits then start from zero"
         ),
-        "it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to start over",
+        "it is empty, so its reviews are lost; restore it, or move it aside with its -wal and -shm to start over",
         (
-            "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it away with its -wal"
+            "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it aside with its -wal"
             " and -shm to start over"
         ),
     ),
     "a text": (
         (
-            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away with its -wal and -shm files; all"
+            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 aside with its -wal and -shm files; all"
             " limits then start from zero"
         ),
-        "it is not a database; name another file (SQLITE_NOTADB)",
-        "OSError: [Errno 0] it is not a database; name another file (SQLITE_NOTADB)",
+        "it is not a database; use another file (SQLITE_NOTADB)",
+        "OSError: [Errno 0] it is not a database; use another file (SQLITE_NOTADB)",
     ),
     "of something else": (
-        "it contains tables of another program; set --state to another folder",
-        "it contains tables of another program; use another store",
-        "OSError: [Errno 0] it contains tables of another program; name another file",
+        "it contains tables from another program; set --state to another folder",
+        "it contains tables from another program; use another store",
+        "OSError: [Errno 0] it contains tables from another program; use another file",
     ),
     "newer": (
         (
-            "its balances have version 7, but this samplegate supports 1; use a matching samplegate, or set"
+            "its balances have version 7, but this samplegate supports 1; use a matching samplegate version, or set"
             " --state to another folder"
         ),
         (
-            "its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate, or"
-            " use another store"
+            "its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate version,"
+            " or use another store"
         ),
         (
             "OSError: [Errno 0] its decisions have version 7, but this samplegate supports 1; use a matching"
-            " samplegate, or name another file"
+            " samplegate version, or use another file"
         ),
     ),
 }
@@ -356,7 +356,7 @@ def test_without_any_patience_the_store_and_the_log_try_once_and_the_ledger_does
 
 
 def of_version(version: int, step: Callable[[sqlite3.Connection], Any]) -> Schema:
-    return Schema(version, "PRAGMA user_version", None, step, "songs", "name another file", older=range(1, version))
+    return Schema(version, "PRAGMA user_version", None, step, "songs", "use another file", older=range(1, version))
 
 
 def first(db: sqlite3.Connection) -> None:
@@ -383,7 +383,7 @@ def test_an_older_file_is_brought_to_the_present_version_with_all_that_is_in_it(
     assert [("one", None)] == songs(path, of_version(2, second))
     with pytest.raises(
         SqliteFault,
-        match="its songs have version 2, but this samplegate supports 1; use a matching samplegate, or name"
+        match="its songs have version 2, but this samplegate supports 1; use a matching samplegate version, or use"
         " another file",
     ):
         songs(path, of_version(1, first))

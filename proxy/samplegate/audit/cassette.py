@@ -309,18 +309,18 @@ class Cassette:
 def _read(path: Path, fd: int) -> str:
     """Lock the file and read its text."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise Unavailable(f"record: {path} is not a regular file; name a file")
+        raise Unavailable(f"record: {path} is not a regular file; use a file")
     try:
         lock(fd, lambda: 0.0)
     except TimeoutError:
-        raise Unavailable(f"record: {path} is being recorded to by another process; name another file") from None
+        raise Unavailable(f"record: {path} is being recorded to by another process; use another file") from None
     with os.fdopen(os.dup(fd), "rb") as file:
         raw = file.read(MAX_BYTES + 1)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         raise Unavailable(
-            f"record: {path} is not UTF-8, so it is not a case file; name another file, or an empty one"
+            f"record: {path} is not UTF-8, so it is not a case file; use another file, or an empty one"
         ) from None
 
 
@@ -336,11 +336,11 @@ def _script(path: Path, text: str) -> Script | None:
         problem = error.problems[0]
         where = f"line {problem.line}: {problem.what}"
         raise Unavailable(
-            f"record: {path} is not a case file that can be appended to ({where}); name another file, or an empty one"
+            f"record: {path} is not a case file that can be appended to ({where}); use another file, or an empty one"
         ) from None
     if more is None or more.size != script.size + 1:
         raise Unavailable(
-            f"record: {path} does not end with a list of cases, so nothing can be appended; name another"
+            f"record: {path} does not end with a list of cases, so nothing can be appended; use another"
             " file, or an empty one"
         )
     return script

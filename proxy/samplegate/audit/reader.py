@@ -149,8 +149,8 @@ def _matching_sources(name: str) -> list[Source]:
         found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if split_rotated(source.path)[0].match(SUFFIX)]
         if not found:
             raise InputError(
-                f"{path}: the folder has no {SUFFIX} files; name the folder of the decision logs, `decisions` in the"
-                " state folder"
+                f"{path}: the folder has no {SUFFIX} files; specify the folder with the decision logs, `decisions` in"
+                " the state folder"
             )
         return found
     if path.exists() or not glob.has_magic(name):

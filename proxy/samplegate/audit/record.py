@@ -154,10 +154,10 @@ MEMBERS: Final[Mapping[str, str]] = {
     "era": "The protocol's generation: `legacy` (2025-11-25 and older) or `modern` (2026-07-28).",
     "revision": "The protocol version.",
     "door": (
-        "How the request arrived: `push` (a request of the server), `input_required` (a result that asks for input),"
-        " `url_error` (a URL in an error) or `unasked` (answers that a client sent before it was asked)."
+        "How the request arrived: `push` (a request from the server), `input_required` (a result that asks for input),"
+        " `url_error` (a URL in an error) or `unasked` (unsolicited answers from a client)."
     ),
-    "round": "The input round, the same for all its requests.",
+    "round": "The input round, shared by all its requests.",
     "key": "The request's key in its input round, which the server chose.",
     "kind": "`sampling` or `elicitation`.",
     "mode": "Whether an elicitation is a `form` or a `url`.",
@@ -166,7 +166,9 @@ MEMBERS: Final[Mapping[str, str]] = {
     "rule": "The rule that decided.",
     "reason": "Why the request was decided this way.",
     "detail": "More about the reason, in words.",
-    "tried": "The rules that were tried before, each with why it did not decide: a timeout, or a limit without room.",
+    "tried": (
+        "The rules that were tried before, each with why it did not decide: a timeout, or a limit that was reached."
+    ),
     "changed": "The params that the rule changed or the provider does not support.",
     "shadows": "What shadow rules would have done.",
     "model": (
@@ -176,18 +178,18 @@ MEMBERS: Final[Mapping[str, str]] = {
     "input_tokens": "The input tokens that the provider reported.",
     "output_tokens": "The output tokens that the provider reported.",
     "attempts": "Every model call: the policy's name for the model, the result, tokens and cost.",
-    "cost_usd": "The cost of all model calls. Left out if a price is unknown.",
+    "cost_usd": "The cost of all model calls. Omitted if a price is unknown.",
     "reserved_usd": "The upper bound of the cost that was reserved.",
     "limits": "The limits that were charged.",
-    "refused_by": "The limit that had no room.",
+    "refused_by": "The limit that was reached.",
     "redacted": (
         "How many secrets of each pattern were found, never the secrets. They are redacted from the recorded `request`."
     ),
     "review": "The id of the review.",
     "reviewer": "The reviewer's name in the policy.",
-    "reviewed_by": "Who decided the review, as far as the gate knows. Left out if the review was not decided.",
+    "reviewed_by": "Who decided the review, as far as the gate knows. Omitted if the review was not decided.",
     "review_door": "How the review was decided: `page`, `api`, `cli`, `webhook`, `callback` or `command`.",
-    "reviewed_ms": "The part of `duration_ms` that was spent waiting for reviewers, in this try.",
+    "reviewed_ms": "The part of `duration_ms` that was spent waiting for reviewers, in this attempt.",
     "revokes": (
         "`true`: the earlier line with this `decision_id` names an answer that was not released after all, because the"
         " reviewer's decision could not be marked as used. The earlier line has the cost."
@@ -195,8 +197,8 @@ MEMBERS: Final[Mapping[str, str]] = {
     "duration_ms": "The time from the decision to this line.",
     "outcome": (
         "`answered`, `denied`, `unanswered`, `withdrawn`, `forwarded` or `put_off` (a reviewer sees a model's answer,"
-        " and the client comes back). After `forwarded` and `put_off`, a second line with the same `decision_id`"
-        " follows once the client has come back. The first line has the cost until then."
+        " and the client retries). After `forwarded` and `put_off`, a second line with the same `decision_id`"
+        " follows once the client has retried. The first line has the cost until then."
     ),
     "action": "The reply to an elicitation: `accept`, `decline` or `cancel`.",
     "decided_by": "Who answered: `policy`, `human`, `client` or `timeout`.",

@@ -63,7 +63,7 @@ SCHEMA: Final = Schema(
     table=VERSIONS.name,
     make=_make,
     contents="decisions",
-    another="name another file",
+    another="use another file",
 )
 
 

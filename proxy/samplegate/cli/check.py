@@ -71,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "policies", type=Path, nargs="+", metavar="POLICY", help="a policy, a *_test.yaml file or a script"
     )
     parser.add_argument(
-        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+        "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: values for ${VAR} in the policy"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

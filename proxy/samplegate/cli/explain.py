@@ -252,14 +252,14 @@ def _review_stage(compiled: CompiledPolicy, request: Request, name: str, stage: 
 def review_lines(reviews: ReviewStages) -> Iterator[str]:
     """A text line for each reviewer, and for the timeout."""
     for stage in reviews.stages:
-        what = "decides the request" if stage.stage == "request" else "reviews the answer"
+        what = f"reviews the {stage.stage}"
         time = duration_text(stage.here)
         if stage.here != stage.timeout:
             time += f" (the review itself expires after {duration_text(stage.timeout)})"
         may_come_late = stage.late and can_be_late(stage.stage, stage.timeout, stage.here)
         window = duration_text(stage.late)
         late = f"; a late decision answers the same request within another {window}" if may_come_late else ""
-        yield f"reviewer  {stage.reviewer} {what}, within {time}{late}"
+        yield f"reviewer  {stage.reviewer} {what} within {time}{late}"
     if reviews.otherwise is not None:
         yield f"timeout   without a decision, {_TIMEOUT_EFFECT[reviews.otherwise]}"
 
@@ -320,13 +320,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="the policy file")
     parser.add_argument(
-        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+        "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: values for ${VAR} in the policy"
     )
     parser.add_argument(
         "--server", default="default", metavar="NAME", help="the server that sends the request (default: %(default)s)"
     )
     parser.add_argument(
-        "--caller", default="local", metavar="NAME", help="the caller, as rules name it (default: %(default)s)"
+        "--caller", default="local", metavar="NAME", help="name of the caller in the policy (default: %(default)s)"
     )
     parser.add_argument(
         "--tool",
@@ -345,9 +345,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--era",
         choices=("legacy", "modern"),
-        help="protocol generation: 2025-11-25 and older (legacy, the default) or 2026-07-28 (modern)",
+        help="protocol version: 2025-11-25 and older (legacy, the default) or 2026-07-28 (modern)",
     )
-    parser.add_argument("--revision", metavar="DATE", help="protocol version (default: the newest of the generation)")
+    parser.add_argument("--revision", metavar="DATE", help="exact protocol version (default: the newest for --era)")
     parser.add_argument(
         "--client",
         default="",
@@ -408,7 +408,7 @@ def _read_request(name: str) -> tuple[str, bytes | None]:
     except (msgspec.DecodeError, rawjson.Malformed, RecursionError) as problem:
         raise InputError(f"{source}: is not a JSON request: {problem}") from None
     if method is None:
-        raise InputError(f"{source}: has no method; give a JSON-RPC request, or an object with method and params")
+        raise InputError(f"{source}: has no method; pass a JSON-RPC request, or an object with method and params")
     return method, params
 
 
@@ -430,19 +430,22 @@ def _report(explained: Explained) -> Iterator[str]:
     yield f"request   {explained.method}, {_origin_text(explained.request.origin)}"
     yield from (f"rule    {line}" for line in step_lines(explained.steps))
     yield (
-        f"decision  {decision.effect}{'' if decision.rule is None else f', by {decision.rule}'}"
-        f" ({decision.reason.value})"
+        f"decision  {decision.effect}{'' if decision.rule is None else f' by rule {decision.rule!r}'}"
+        f" (reason: {decision.reason.value})"
     )
     if decision.detail and not any(step.taken and decision.detail in step.why for step in explained.steps):
         yield f"detail    {decision.detail}"
     for name, value in _act_details(decision).items():
-        yield f"{name:<9} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        text = f"{value:g}s" if name == "timeout" else json.dumps(value, ensure_ascii=False)
+        yield f"{name:<9} {text}"
     if explained.reviews is not None:
         yield from review_lines(explained.reviews)
     yield from spending_lines(explained.spending)
     yield from (f"shadow    {shadow.rule}: {shadow.effect}" for shadow in decision.shadows)
-    yield f"declared  {'yes' if decision.declared else 'no: the policy does not offer this capability to the server'}"
-    yield f"outcome   {outcome(explained)}"
+    unadvertised = "no: the policy does not advertise this capability to the server"
+    yield f"advertised {'yes' if decision.declared else unadvertised}"
+    answer = outcome(explained)
+    yield f"outcome   {answer[0].upper()}{answer[1:]}"
 
 
 def _json(explained: Explained) -> dict[str, Any]:

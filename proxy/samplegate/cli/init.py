@@ -117,9 +117,12 @@ def policy_text(name: str, model: str | None, api_key_file: str | None, *, headl
 
 def tests_text(name: str, model: str | None, *, headless: bool) -> str:
     """Test cases of the starter policy."""
-    sampling, expect = "without a model in the policy, a client that cannot sample gets no answer", "{effect: none}"
+    sampling, expect = (
+        "without a model in the policy, a request is not answered for a client without sampling",
+        "{effect: none}",
+    )
     if model is not None:
-        sampling = "for a client that cannot sample, the model answers"
+        sampling = "the model answers for a client without sampling"
         expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
     return _starter(headless, "_test").substitute(name=name, sampling=sampling, expect=expect)
 

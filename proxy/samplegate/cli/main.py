@@ -20,14 +20,34 @@ INTERRUPTED = 130  # a shell's code for a process that ended by SIGINT
 
 EXIT_CODES = """\
 exit codes:
-  0  success; for run: the client closed its input and the server was ended
+  0  success; for run: the client closed its input and the server was stopped
   1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
      replay --fail-on-change: a decision changed; reviews: a decision was refused or came too late
-  2  wrong usage, or a file that cannot be read or written; for run: the server could not be started
+  2  usage error, or a file that cannot be read or written; for run: the server could not be started
      or did not answer its first request
   3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused
-  If the server exits by itself, run exits with the server's code.
+  If the server exits on its own, run exits with the server's code.
 """
+_RUN_EXIT_CODES: Final = """\
+exit codes:
+  0  the client closed its input and the server was stopped
+  1  a problem in the policy
+  2  usage error, a file that cannot be read or written, or a server that could not be started or did
+     not answer its first request
+  3  with --strict: a request was denied or not answered, a call got no answer, or a batch was refused
+  If the server exits on its own, run exits with the server's code.
+"""
+_FAILURES: Final = {
+    "serve": "a problem in the policy",
+    "demo": "the demo failed",
+    "check": "a problem in a file",
+    "test": "a problem in a file, a failing case, or missing tests or coverage",
+    "explain": "a problem in the policy, or a malformed request",
+    "replay": "a problem in the policy; with --fail-on-change: a decision changed",
+    "reviews": "a decision was refused or came too late",
+    "init": "a file already exists",
+}
+"""The meaning of exit code 1, for the commands that have one."""
 
 COMMANDS: Final = {
     "run": ("samplegate.cli.run", "wrap one MCP server for one client over stdio"),
@@ -53,6 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _call(parse(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _exit_codes(command: str) -> str:
+    """The exit codes in a command's help."""
+    if command == "run":
+        return _RUN_EXIT_CODES
+    failed = f"  1  {_FAILURES[command]}\n" if command in _FAILURES else ""
+    return f"exit codes:\n  0  success\n{failed}  2  usage error, or a file that cannot be read or written\n"
 
 
 class _UsageError(Exception):
@@ -87,21 +115,29 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _parser(next((word for word in argv if not word.startswith("-")), ""))
+    parser, chosen = _parser(next((word for word in argv if not word.startswith("-")), ""))
     if list(argv[:1]) not in (["run"], ["serve"]):
-        return parser.parse_args(argv)
+        return _known_arguments(parser, chosen, argv)
     cut = argv.index("--") if "--" in argv else len(argv)  # options of the wrapped command are not ours
-    args, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
+    args, command = _known_arguments(parser, chosen, argv[:cut]), list(argv[cut + 1 :])
     if args.name == "run" and not command and args.url is None:
         parser.error(
-            "run: no command to wrap; put the server's command after --, as in: samplegate run --policy FILE -- python"
-            " server.py"
+            "run: no command to wrap; put the server's command after --, for example: samplegate run --policy FILE --"
+            " python server.py"
         )
     if command and args.url is not None:
         parser.error(f"{args.name}: a command cannot be combined with --url; remove one of them")
     if args.header_from and args.url is None:
         parser.error(f"{args.name}: --header-from needs --url; it applies only to a server at a URL")
     args.command = command
+    return args
+
+
+def _known_arguments(parser: _Parser, chosen: _Parser, argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed arguments. Unknown ones are reported with the usage of the chosen command."""
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        (parser if argv[0].startswith("-") else chosen).error(f"unrecognized arguments: {' '.join(unknown)}")
     return args
 
 
@@ -125,9 +161,9 @@ def _call(args: argparse.Namespace) -> int:
         return 1
 
 
-def _parser(chosen: str) -> argparse.ArgumentParser:
-    """The command-line parser. Only the chosen command gets its arguments."""
-    parser = _Parser(
+def _parser(chosen: str) -> tuple[_Parser, _Parser]:
+    """The command-line parser, and the chosen command's. Only the chosen command gets its arguments."""
+    parser = found = _Parser(
         prog="samplegate",
         allow_abbrev=False,
         description="Answers the sampling and elicitation requests of MCP servers by policy.",
@@ -143,9 +179,10 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
             allow_abbrev=False,
             help=summary,
             description=description,
-            epilog=EXIT_CODES,
+            epilog=_exit_codes(name),
             formatter_class=parser.formatter_class,
         )
         if name == chosen:
             import_module(module).arguments(command)
-    return parser
+            found = command
+    return parser, found

@@ -15,7 +15,18 @@ from typing import Any, Final
 
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import RecordLine, comes_again, settled
-from samplegate.audit.replay import Changed, ReplayedDecision, Same, Undetermined, replay
+from samplegate.audit.replay import (
+    BRAKES,
+    FAULT,
+    NO_CLIENT,
+    NO_CONTENTS,
+    REMOVED_PARTS,
+    Changed,
+    ReplayedDecision,
+    Same,
+    Undetermined,
+    replay,
+)
 from samplegate.cli import FAILED, OK
 from samplegate.cli.files import capability_names, count, environment, plain, print_error, read, report_error
 from samplegate.errors import InputError
@@ -30,6 +41,19 @@ SHOWN: Final = 3  # ids of a group in text output; each identifies a record
 LISTED: Final = 1_000  # in JSON output
 MAX_GROUPS: Final = 10_000  # bound on memory, because a log may come from anyone
 MAX_HANDED_ON: Final = 100_000  # forwards whose second record has not been read yet
+_REASONS: Final = {
+    NO_CONTENTS: (
+        "the record has no content, but rules that may match depend on it; record with `record_content: full`"
+    ),
+    NO_CLIENT: "it depends on the client's capabilities, which are not recorded; pass --client",
+    REMOVED_PARTS: (
+        "it depends on parts that were removed from the record: secrets, fields that look like secrets, or the query"
+        " of a URL"
+    ),
+    BRAKES: "decided by loop detection, which is not replayed",
+    FAULT: "an internal error in the gate left it unanswered",
+}
+"""Text output of the reasons whose sentences in JSON must not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +102,14 @@ class Replayed:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders or globs")
-    parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="policy to replay against")
     parser.add_argument(
         "--client",
         metavar="LIST",
-        help="capabilities of the clients, as for explain; without them, some results are unknown",
+        help="capabilities that the clients declared (see explain --client); without it, some results are undetermined",
     )
     parser.add_argument(
-        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+        "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: values for ${VAR} in the policy"
     )
     parser.add_argument("--fail-on-change", action="store_true", help="exit with 1 if any decision changes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -151,8 +175,8 @@ def _sorted(replayed: Replayed) -> list[tuple[Change, Group]]:
 def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
     undetermined = replayed.undetermined.total()
     yield (
-        f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} the same, {replayed.changes} changed,"
-        f" {undetermined} unknown"
+        f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} unchanged, {replayed.changes} changed,"
+        f" {undetermined} undetermined"
     )
     if replayed.changes:
         yield "changed"
@@ -163,16 +187,16 @@ def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
         more = f" and {group.count - SHOWN} more" if group.count > SHOWN else ""
         yield f"          {', '.join(map(plain, group.ids[:SHOWN]))}{more}"
     if replayed.rest.count:
-        yield f"  {replayed.rest.count:>6}  others"
+        yield f"  {replayed.rest.count:>6}  other changes"
     if replayed.undetermined:
-        yield "unknown"
-    yield from (f"  {number:>6}  {why}" for why, number in replayed.undetermined.most_common())
+        yield "undetermined"
+    yield from (f"  {number:>6}  {_REASONS.get(why, why)}" for why, number in replayed.undetermined.most_common())
 
 
 def _decision_text(decision: ReplayedDecision) -> str:
     rule = "no rule" if decision.rule is None else short_value(decision.rule)
     action = f" ({plain(decision.action)})" if decision.action is not None else ""
-    return f"{plain(decision.effect)}{action} by {rule}{', another answer' if decision.answer is not None else ''}"
+    return f"{plain(decision.effect)}{action} by {rule}{', different answer' if decision.answer is not None else ''}"
 
 
 def _json(replayed: Replayed, logs: Logs) -> dict[str, Any]:

@@ -65,9 +65,9 @@ def _default(environ: Any) -> list[str]:
     """The daily logs in the state folder."""
     state = Path(environ[STATE]) if environ.get(STATE) else state_folder(environ)
     if state is None:
-        raise InputError(f"--log: the home folder is unknown; name the logs, or set {STATE}")
+        raise InputError(f"--log: the home folder is unknown; pass the log files with --log, or set {STATE}")
     if not (state / "decisions").is_dir():
-        raise InputError(f"--log: {state / 'decisions'} does not exist; name the logs")
+        raise InputError(f"--log: {state / 'decisions'} does not exist; pass the log files with --log")
     return [str(state / "decisions")]
 
 
@@ -88,7 +88,8 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
     total = sum(server.requests for server in report.servers.values())
     span = f", {report.first} to {report.last}" if total else ""
     yield (
-        f"{count(total, 'request')} of {count(len(report.servers), 'server')} in {count(len(logs.files), 'log')}{span}"
+        f"{count(total, 'request')} from {count(len(report.servers), 'server')} in"
+        f" {count(len(logs.files), 'log')}{span}"
     )
     for name, server in sorted(report.servers.items(), key=lambda pair: (-pair[1].requests, pair[0])):
         yield ""
@@ -99,7 +100,7 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
         if len(server.callers) > 1:
             yield from _ranked("caller", server.callers, server.requests)
         yield from _ranked("denied or unanswered", server.refusals, server.requests)
-        yield from _ranked("limit without room", server.limits, server.requests)
+        yield from _ranked("limit reached", server.limits, server.requests)
         yield from _reviews(server)
         yield from _models(server)
         yield from _attempts(server)
@@ -149,7 +150,7 @@ def _reviews(server: ServerReport) -> Iterator[str]:
     yield from _ranked("decided via", server.doors, sum(counts["requests"] for counts in server.doors.values()))
     if server.doors:
         p50, p95 = server.reviewed.quantile(0.5), server.reviewed.quantile(0.95)
-        yield f"  wait for the reviewer's decision: p50 {_time(p50)}, p95 {_time(p95)}"
+        yield f"  time to decision: p50 {_time(p50)}, p95 {_time(p95)}"
 
 
 def _models(server: ServerReport) -> Iterator[str]:

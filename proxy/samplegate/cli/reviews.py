@@ -117,7 +117,7 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             parser.add_argument("--max-tokens", type=int, metavar="N", help="maximum output tokens")
             parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature")
             parser.add_argument(
-                "--system-prompt", metavar="TEXT", help="replace the system prompt; an empty text removes it"
+                "--system-prompt", metavar="TEXT", help="replace the system prompt; an empty string removes it"
             )
             parser.add_argument(
                 "--messages", metavar="FILE", help="replace the messages with this JSON array; - for stdin"
@@ -298,7 +298,7 @@ def _effect_text(review: Review, now: float) -> str:
             "no request is waiting for this decision and late decisions are disabled for this reviewer, so it has no"
             " effect"
         )
-    return f"no request is waiting: the next identical request gets this decision, once, within {span(review.late)}"
+    return f"no request is waiting; the next identical request gets this decision, once, within {span(review.late)}"
 
 
 def _verdict_input(args: argparse.Namespace, review: Review) -> dict[str, Any]:
@@ -343,7 +343,7 @@ def _fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
         if field is not None and field.type == "multi_enum":
             found.setdefault(name, []).extend(_split_choices(text, field))
         elif name in found:
-            raise InputError(f"--accept: field {short_value(name)} is given twice; give it once")
+            raise InputError(f"--accept: field {short_value(name)} is repeated; pass it once")
         else:
             found[name] = _converted(text, "string" if field is None else field.type)
     return found

@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name of this server in the policy (default: the name in the settings, or `default`)",
     )
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file of the process")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file")
     parser.add_argument(
         "--env-file",
         type=Path,
@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port",
         metavar="PORT",
-        help="serve Prometheus metrics on this port of 127.0.0.1 (0: any free port)",
+        help="serve Prometheus metrics on 127.0.0.1 at this port (0: any free port, -1: none, the default)",
     )
     parser.add_argument("--url", metavar="URL", help="wrap the Streamable HTTP server at this URL instead of a command")
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)

@@ -72,10 +72,12 @@ def _line(policy: Path, one: Missing) -> str:
 
 
 def step_lines(steps: Sequence[RuleStep]) -> list[str]:
-    """One line for each rule: number, whether it was taken, name, effect and reason."""
+    """One line for each rule: number, whether it matches, name, effect and reason."""
     width = max((len(step.rule) for step in steps), default=0)
+    effects = max((len(step.effect) for step in steps), default=0)
     return [
-        f"{number:>3} {'taken' if step.taken else 'no   '} {step.rule:<{width}}  {step.effect:<7}  {step.why}".rstrip()
+        f"{number:>3} {'match' if step.taken else 'no   '} {step.rule:<{width}}  {step.effect:<{effects}}"
+        f"  {step.why}".rstrip()
         for number, step in enumerate(steps, 1)
     ]
 
@@ -149,10 +151,12 @@ def command(args: argparse.Namespace) -> int:
         print(json.dumps(_json(outcomes, reached, least), indent=2, ensure_ascii=False))
     else:
         for outcome in outcomes:
-            print("\n".join(_report(outcome)))
+            for line in _report(outcome):
+                print(line)
         for policy, found in reached.items():
             print("\n".join(coverage_lines(policy, found, least)))
-        print(_summary(outcomes))
+        if not outcomes or not all(outcome.unreadable for outcome in outcomes):
+            print(_summary(outcomes))
     for outcome in outcomes:
         if outcome.unreadable is not None:
             print_error(outcome.unreadable)
@@ -244,7 +248,7 @@ _ANSWER_SOURCE: Final = {
 
 def _passed(tests: Path, trial: CaseResult) -> str:
     decision, wire = trial.outcome.decision, trial.outcome.wire
-    rule = "" if decision.rule is None else f" by {decision.rule}"
+    rule = "" if decision.rule is None else f" by rule {decision.rule!r}"
     return (
         f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets:"
         f" {wire or _ANSWER_SOURCE[decision.effect]}"

@@ -18,11 +18,9 @@ _NO_HASH: Final = "0" * 64
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("caller", metavar="NAME", help="name used in rules, limits and audit history")
+    parser.add_argument("--role", choices=get_args(Role), help="create a token for a reviews user with this role")
     parser.add_argument(
-        "--role", choices=get_args(Role), help="create a token for a user of the reviews, with this role"
-    )
-    parser.add_argument(
-        "--reviewers", metavar="NAME,NAME", help="the policy's reviewers that the user acts for (default: all)"
+        "--reviewers", metavar="NAME,NAME", help="reviewers (in the policy) that the user can decide for (default: all)"
     )
 
 

@@ -82,7 +82,7 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="The claim that names the caller. The caller's name is `jwt:` and the claim's value.",
         ),
     ] = "sub"
-    leeway: Annotated[int, Meta(ge=0, le=300, description="Seconds by which the clocks may differ.")] = 30
+    leeway: Annotated[int, Meta(ge=0, le=300, description="Allowed clock skew in seconds.")] = 30
 
 
 class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +150,13 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "cannot be combined with the role admin, which covers all reviewers; remove it, or choose another role",
             )
         elif self.reviewers is not None and not (self.reviewers and all(self.reviewers)):
-            yield "reviewers", "has an empty name or none; list the policy's reviewers, or remove it for all"
+            yield (
+                "reviewers",
+                (
+                    "is empty or contains an empty name; list reviewers of the policy, or remove the key to allow all"
+                    " of them"
+                ),
+            )
 
     def __repr__(self) -> str:
         return f"PersonToken({self.name!r}, {self.role!r}, {self.reviewers!r})"
@@ -278,21 +284,20 @@ def _file_tokens(file: Path, parse_token: Callable[[list[str]], AnyToken | str],
 
 def _parse_caller(words: list[str]) -> Token | str:
     """The token of a line ``name sha256``, or the problem."""
-    return Token(*words) if len(words) == 2 else "is not a name and a SHA-256 hash; separate them with a space"
+    return Token(*words) if len(words) == 2 else "expected a name and a SHA-256 hash, separated by a space"
 
 
 def _parse_person(words: list[str]) -> PersonToken | str:
     """The token of a line ``name role sha256 [reviewer,reviewer]``, or the problem."""
     if len(words) not in (3, 4):
         return (
-            "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow, separated by"
-            " commas"
+            "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow, separated by commas"
         )
     name, role, sha256, *reviewers = words
     for known in get_args(Role):
         if role == known:
             return PersonToken(name, known, sha256, tuple(reviewers[0].split(",")) if reviewers else None)
-    return f"has no valid role after the name; write one of {', '.join(get_args(Role))}"
+    return f"has no valid role after the name; use one of {', '.join(get_args(Role))}"
 
 
 def _jwt(part: Section, jwt: JwtSettings, resource: str | None) -> JwtSettings:
@@ -303,9 +308,9 @@ def _jwt(part: Section, jwt: JwtSettings, resource: str | None) -> JwtSettings:
     if jwt.jwks_url is not None and jwt.jwks_file is not None:
         part.problem(("jwt", "jwks_file"), "cannot be combined with jwks_url; remove one of them")
     if not jwt.audience and resource is None:
-        part.problem(("jwt",), "accepts no audience; set audience, or resource next to jwt")
+        part.problem(("jwt",), "has no audience; set `audience`, or `callers.resource`")
     if "" in jwt.audience:
-        part.problem(("jwt", "audience"), "contains an empty string; write the aud of tokens for this gate")
+        part.problem(("jwt", "audience"), "contains an empty string; use the `aud` of tokens for this gate")
     if any(_scope.match(scope) is None for scope in jwt.scopes):
         part.problem(
             ("jwt", "scopes"), "contains an invalid scope; write each scope as a string without spaces and quotes"

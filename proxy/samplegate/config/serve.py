@@ -247,7 +247,7 @@ def _check(settings: ServeSettings, reading: GatheredSettings) -> None:
     if "policy" not in effective:
         problems.append(f"policy: not set; use --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
     if not settings.listens_at.is_loopback and "callers" not in effective:
-        what = "is reachable from other machines without a token; write `callers:`, or listen on"
+        what = "is reachable from other machines without a token; add `callers`, or listen on"
         problems.append(f"{effective['listen'].where}: {settings.listen} {what} 127.0.0.1:{settings.listens_at.port}")
     if "people" in effective and "reviews_listen" not in effective:
         warnings.append(f"{effective['people'].where}: has no effect, because reviews_listen is not set")
@@ -256,7 +256,7 @@ def _check(settings: ServeSettings, reading: GatheredSettings) -> None:
         return
     where = effective["reviews_listen"].where
     if "people" not in effective:
-        problems.append(f"{where}: no user could sign in; write `people:`, or remove it")
+        problems.append(f"{where}: no users are configured; add `people`, or remove reviews_listen")
     if url is None and not address(reviews).is_loopback:
         what = (
             "is reachable from other machines; put a TLS proxy in front of it, and set reviews_url to the proxy's https"

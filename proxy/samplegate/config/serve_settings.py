@@ -85,9 +85,7 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
     session_idle: Annotated[
         int, Meta(ge=1, le=604_800, description="Seconds of inactivity after which a session ends.")
     ] = 1_800
-    body_timeout: Annotated[int, Meta(ge=1, le=3_600, description="Seconds that a client has to send its request.")] = (
-        30
-    )
+    body_timeout: Annotated[int, Meta(ge=1, le=3_600, description="Timeout in seconds for receiving a request.")] = 30
     max_children: Annotated[
         int,
         Meta(
@@ -124,8 +122,8 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         Path | None,
         Meta(
             description=(
-                "A file of at least 32 bytes with the key of the state that modern clients return, so that it is valid"
-                " at other gates and after a restart. By default each process has its own key."
+                "A key file of at least 32 bytes. It seals the request state that modern clients send back, so that"
+                " other gates and restarts accept it. By default each process has its own key."
             )
         ),
     ] = None

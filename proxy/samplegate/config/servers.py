@@ -150,7 +150,7 @@ def servers_of(part: Section | None, clients_file: Path | None, reading: Gathere
                 servers[name] = server
     if not servers and not reading.problems:
         reading.problems.append(
-            "servers: none defined; put a command after --, use --url, or write servers: in the settings file"
+            "servers: none defined; put a command after --, use --url, or add `servers` to the settings file"
         )
     return servers
 
@@ -162,7 +162,7 @@ def _clients_file_servers(file: Path, problems: list[str]) -> Section | None:
     if entry is not None:
         return Section(str(file), entry.node, ("mcpServers",), file.parent, problems)
     if root is not None:
-        problems.append(f"{file}:1:1: has no mcpServers; use a client's file that has them")
+        problems.append(f"{file}:1:1: has no mcpServers; use a client's configuration file with mcpServers")
     return None
 
 

@@ -20,13 +20,16 @@ from samplegate.yamlfile.tree import is_secret, quoted
 
 MIB: Final = 1024 * 1024
 START_TIMEOUT: Final = (
-    "Seconds that the server has to answer its first request. After that the client gets an error; `run` exits with 2."
+    "Timeout in seconds for the server's first answer. After it the client gets an error; `run` exits with 2."
 )
 CALL_TIMEOUT: Final = (
-    "Seconds that the server has to answer a request; 0: no limit. After that the client gets an error that names the"
-    " setting, and the server a cancellation. Time in which the server itself waits for an answer does not count. With"
-    " `extends_on_progress` in the policy, progress of the server starts the time again."
+    "Timeout in seconds for the server's other answers; 0: no limit. After it the client gets an error that names the"
+    " setting, and the server gets a cancellation. Time in which the server itself waits for an answer does not count."
+    " With `extends_on_progress` in the policy, progress notifications reset the timeout."
 )
+
+SERVER_ONLY: Final = frozenset({"start_timeout", "call_timeout"})
+"""Settings of `run` that `serve` has for each server."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +94,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86_400,
-            description="Seconds between two writes of the metrics file; 0 writes it only at the end.",
+            description="Seconds between writes of the metrics file; 0: write it only at exit.",
         ),
     ] = 15
     log_level: Annotated[
@@ -125,7 +128,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description=(
-                "Private networks that webhooks of reviewers may be in, such as `10.1.0.0/16`. Without it, webhooks"
+                "Private networks that reviewers' webhooks may use, such as `10.1.0.0/16`. Without it, webhooks"
                 " reach public addresses only."
             ),
             extra={"check": check_networks},

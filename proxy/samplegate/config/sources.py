@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar, get_origin
 
 import msgspec
 
-from samplegate.config.settings import Setting, Table, value_error
+from samplegate.config.settings import SERVER_ONLY, Setting, Table, value_error
 from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import Fault, Mark, Node, Unreadable, compose, dotted, find, plain_value
 from samplegate.yamlfile.tree import Mapping as Tree
@@ -161,7 +161,12 @@ def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, SourceV
     for name, entry in root.entries.items() if isinstance(root, Tree) else ():
         where = f"{file}:{entry.mark.line}:{entry.mark.column}: {dotted((name,))}"
         if name not in table:
-            problems.append(f"{where}: unknown setting; {_suggestion(name, table, 'use one of ' + ', '.join(table))}")
+            remedy = (
+                "set it under servers.NAME"
+                if "servers" in table and name in SERVER_ONLY
+                else _suggestion(name, table, "use one of " + ", ".join(table))
+            )
+            problems.append(f"{where}: unknown setting; {remedy}")
         elif (value := plain_value(entry.node)) is not None:
             part = Section(str(file), entry.node, (name,), file.parent, problems) if table[name].section else value
             found[name] = SourceValue(where, part, file.parent)
@@ -191,13 +196,16 @@ def _env_file(source: SourceValue | None, problems: list[str]) -> dict[str, str]
         problems.append(f"{path}: the env file {read_error(problem)}")
         return {}
     if PREFIX + "ENV_FILE" in found:
-        problems.append(f"{path}: {PREFIX}ENV_FILE: an env file cannot name another one; put all variables in one file")
+        problems.append(
+            f"{path}: {PREFIX}ENV_FILE: an env file cannot refer to another one; put all variables in one file"
+        )
     return found
 
 
 def read_error(problem: OSError | UnicodeDecodeError) -> str:
     """The reason that a file cannot be read."""
-    return f"cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}"
+    reason: str = getattr(problem, "strerror", None) or "it is not UTF-8 text"
+    return f"cannot be read: {reason[0].lower()}{reason[1:]}"
 
 
 def converted_value(setting: Setting, source: SourceValue, convert: Callable[[Any], Any]) -> Any:

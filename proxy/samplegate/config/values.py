@@ -114,6 +114,6 @@ def check_networks(values: Sequence[str]) -> None:
             what = (
                 "has host bits set; write the network address"
                 if bits
-                else "is not a network; write it like 10.1.0.0/16 or fd00::/8"
+                else "is not a network; use a value such as 10.1.0.0/16 or fd00::/8"
             )
             raise ValueError(f"{quoted(value)} {what}") from None

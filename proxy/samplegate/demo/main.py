@@ -159,7 +159,7 @@ ERAS: Final[tuple[Era, ...]] = ("legacy", "modern")
 WIDTH: Final = 110
 
 INTRODUCTION: Final = f"""\
-A server for user accounts has a tool, {TOOL}. During the call, the tool asks a model to rate the risk,
+A user-account server has a tool, {TOOL}. During the call, the tool asks a model to rate the risk,
 a user to confirm in a form, and a model to write an audit entry. The client, a real MCP client, supports neither
 sampling nor elicitation.
 """
@@ -170,7 +170,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--era",
         choices=("legacy", "modern"),
-        help="protocol generation: 2025-11-25 and older (legacy) or 2026-07-28 (modern); default: both in turn",
+        help="protocol version: 2025-11-25 and older (legacy) or 2026-07-28 (modern); default: both in turn",
     )
 
 
@@ -198,12 +198,12 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _print_without_gate(demo_pass: DemoPass) -> None:
-    print(f"Without the gate, protocol {demo_pass.report.revision or 'unknown'}")
+    print(f"Without the gate, protocol version {demo_pass.report.revision or 'unknown'}")
     print(indented(f"{TOOL}(ticket={TICKET}) failed: {demo_pass.report.failure}\n"))
 
 
 def _print_pass(demo_pass: DemoPass) -> None:
-    print(f"Behind the gate, {demo_pass.era} era, protocol {demo_pass.report.revision or 'unknown'}")
+    print(f"With the gate, protocol version {demo_pass.report.revision or 'unknown'}")
     for number, record in enumerate(demo_pass.records, 1):
         print(indented(f"{number}. {_request_text(record)}"))
         print(indented(_decision_text(record), 5))
@@ -251,7 +251,7 @@ def _answer(result: object) -> str:
 def _decision_text(record: dict[str, Any]) -> str:
     by = record.get("rule")
     effect = record.get("effect")
-    decision = f"{effect}, by the rule '{by}'" if by else f"{effect}: {record.get('reason')}"
+    decision = f"{effect} by rule '{by}'" if by else f"{effect}: {record.get('reason')}"
     how = [str(record.get("outcome"))]
     how += [f"with {record['action']}"] if "action" in record else []
     how += [f"by {record['model']}"] if "model" in record else []
@@ -287,7 +287,7 @@ def own_command() -> list[str]:
 
 def _print_problems(demo_pass: DemoPass) -> None:
     for problem in demo_pass.problems:
-        print(f"samplegate demo: {demo_pass.era} era: {problem}", file=sys.stderr)
+        print(f"samplegate demo: {demo_pass.era}: {problem}", file=sys.stderr)
     if demo_pass.stderr.is_file() and (text := demo_pass.stderr.read_text("utf-8", "replace").strip()):
         print(
             f"end of stderr ({demo_pass.stderr}):\n{textwrap.indent(text[-3000:], '  ')}",

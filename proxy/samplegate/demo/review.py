@@ -1,4 +1,4 @@
-"""Demo of reviews: a server asks a model and a person, and you decide both on the page or the command line.
+"""Review demo: a server asks a model and a user, and you decide both requests on the page or the command line.
 
 All processes are real. The demo prints where to decide, and the answers that the server got. It decides nothing itself,
 except with --answer-by-itself.
@@ -237,7 +237,7 @@ FORM: Final[dict[str, Any]] = {
     "replicas": 3,
     "error_budget": 0.5,
     "on_call": "ops@example.com",
-    "reason": "the demo answers by itself",
+    "reason": "the demo answers automatically",
 }
 """Content of the form for ``--answer-by-itself``."""
 
@@ -280,9 +280,11 @@ def _parser() -> argparse.ArgumentParser:
         "--era",
         choices=tuple(MODES),
         default="modern",
-        help="protocol generation: 2025-11-25 and older (legacy) or 2026-07-28 (modern, the default)",
+        help="protocol version: 2025-11-25 and older (legacy) or 2026-07-28 (modern, the default)",
     )
-    parser.add_argument("--answer-by-itself", action="store_true", help="decide both over the REST API, without a user")
+    parser.add_argument(
+        "--answer-by-itself", action="store_true", help="decide both requests over the REST API, without a user"
+    )
     parser.add_argument(
         "--seconds", type=float, default=900.0, help="how long to wait for the decisions (default: 900)"
     )
@@ -382,7 +384,7 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
         call = ", ".join(each["tool"] or each["method"] for each in review["during"])
         print(
             indented(
-                f"{review['kind']} during {call}, by the rule '{review['rule']}', for {review['reviewer']};"
+                f"{review['kind']} during {call}, by rule '{review['rule']}', for {review['reviewer']};"
                 f" expires in {review['seconds_left']} s"
             )
         )

@@ -42,8 +42,8 @@ _REMEDIES: Final[dict[Kind, str]] = {
     "busy": "stop the process that holds its lock",
     "full": "free disk space",
     "read_only": "make it and its folder writable for this user, or set --state to another folder",
-    "damaged": f"move {FILE} away with its -wal and -shm files; all limits then start from zero",
-    "newer": "use a matching samplegate, or set --state to another folder",
+    "damaged": f"move {FILE} aside with its -wal and -shm files; all limits then start from zero",
+    "newer": "use a matching samplegate version, or set --state to another folder",
     "foreign": "set --state to another folder",
     "unreachable": "check that the state folder exists and belongs to this user, or set --state to another folder",
 }

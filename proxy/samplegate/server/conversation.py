@@ -116,7 +116,7 @@ class RemoteServer:
             headers = headers_of(server)
         except ValueError as problem:
             raise CannotStart(
-                f"server {server.name}", "", str(problem), "create the file, or name another one in headers_from"
+                f"server {server.name}", "", str(problem), "create the file, or set another one in headers_from"
             ) from None
         link = RemoteConnection(
             server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note

@@ -55,7 +55,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "counter",
         ("server", "kind", "rule", "effect", "outcome", "reason", "decided_by"),
         "Sampling and elicitation requests by decision and outcome. A request that is forwarded or postponed in"
-        " 2026-07-28 counts again when it returns, and a request whose verdict could not be used counts once more as"
+        " 2026-07-28 counts again when it returns, and a request whose decision could not be used counts once more as"
         " unanswered.",
     ),
     Metric(
@@ -68,7 +68,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_rounds_total",
         "counter",
         ("server", "door"),
-        "Input rounds by door: push, input_required, url_error or unasked.",
+        "Input rounds by how the request arrived (door): push, input_required, url_error or unasked (unsolicited"
+        " answers).",
     ),
     Metric(
         "samplegate_rounds_failed_total",
@@ -86,8 +87,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_frames_dropped_total",
         "counter",
         ("server", "side", "reason"),
-        "Frames that were not passed on, by side and reason: unasked (an answer to no request), oversized or failed"
-        " (an internal error).",
+        "Dropped frames by side and reason: unasked (an unsolicited answer), oversized or failed (an internal error).",
     ),
     Metric(
         "samplegate_frames_refused_total",
@@ -100,7 +100,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_model_calls_total",
         "counter",
         ("model", "result"),
-        "Model calls by the policy's name for the model; the result is ok, cancelled or the failure.",
+        "Model calls by the model's name in the policy; the result is ok, cancelled or the failure.",
     ),
     Metric("samplegate_model_call_duration_seconds", "histogram", ("model",), "Duration of model calls."),
     Metric(
@@ -113,20 +113,19 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_model_tokens_total",
         "counter",
         ("model", "direction"),
-        "Tokens that models reported, by direction: input or output.",
+        "Tokens reported by models, by direction: input or output.",
     ),
     Metric(
         "samplegate_cost_usd_total",
         "counter",
         ("server", "model", "rule"),
-        "Cost of model calls in US dollars, as settled. Calls with unknown price are in"
-        " samplegate_unpriced_calls_total instead.",
+        "Cost of model calls in US dollars. Calls with unknown cost are in samplegate_unpriced_calls_total instead.",
     ),
     Metric(
         "samplegate_unpriced_calls_total",
         "counter",
         ("server", "model", "rule"),
-        "Model calls with unknown cost, which is not zero.",
+        "Model calls with unknown cost. They are not in samplegate_cost_usd_total.",
     ),
     Metric(
         "samplegate_fallbacks_total",
@@ -138,8 +137,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_limit_used_ratio",
         "gauge",
         ("limit",),
-        "Used share of a limit when this process last reserved or settled on it; of several accounts, the fullest. 1"
-        " is used up, more is an overrun.",
+        "Fraction of a limit in use at this process's last reservation or settlement; the highest of its accounts. 1"
+        " is fully used; above 1 is an overrun.",
     ),
     Metric(
         "samplegate_limit_reservations_total",
@@ -152,7 +151,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_limit_wait_seconds",
         "histogram",
         ("limit",),
-        "Time that requests with `on_limit: wait` waited for room, with or without success.",
+        "Time spent waiting for a limit with `on_limit: wait`, whether or not the request was then admitted.",
     ),
     Metric(
         "samplegate_limit_warnings_total",
@@ -195,8 +194,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_reviews_total",
         "counter",
         ("reviewer", "door", "outcome"),
-        "Completed reviews of this process by outcome (approved, rejected, answered, expired or withdrawn) and by the"
-        " door of the decision.",
+        "Reviews completed by this process, by outcome (approved, rejected, answered, expired or withdrawn) and by how"
+        " the decision arrived (door).",
     ),
     Metric(
         "samplegate_review_duration_seconds",
@@ -221,14 +220,14 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_review_deliveries_total",
         "counter",
         ("reviewer", "result"),
-        "Notifications of reviewers by webhook or command: delivered, answered (with a decision), again (to be"
+        "Notifications to reviewers by webhook or command: delivered, answered (with a decision), again (to be"
         " retried) or failed (given up).",
     ),
     Metric(
         "samplegate_review_store_failures_total",
         "counter",
         (),
-        "Failed accesses of this process to the review store. Nothing is approved meanwhile.",
+        "Failed review-store operations in this process. Nothing is approved while the store is down.",
     ),
     # of `serve` only: its policy and reloads, HTTP clients, servers, and its own health
     Metric(
@@ -241,7 +240,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_policy_info",
         "gauge",
         ("hash",),
-        "Always 1; the label is the hash of the policy in force, as in records.",
+        "Always 1; the label is the hash of the policy in force, as in the decision log.",
     ),
     Metric(
         "samplegate_policy_loaded_timestamp_seconds", "gauge", (), "When the policy in force was loaded, in Unix time."
@@ -250,15 +249,15 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_reloads_total",
         "counter",
         ("result",),
-        "Reloads: changed, unchanged or refused (a file is invalid; the old configuration stays).",
+        "Reloads by result: changed, unchanged or refused (a file is invalid; the old configuration stays in effect).",
     ),
     Metric("samplegate_reload_last_success", "gauge", (), "1 if the latest reload was applied, 0 if it was refused."),
     Metric(
         "samplegate_http_requests_total",
         "counter",
         ("server", "era", "method", "status"),
-        "HTTP requests of clients by class of method (begin, call, end, message, stream, other) and of status (2xx to"
-        " 5xx, or gone: the client left).",
+        "Client HTTP requests by method class (begin, call, end, message, stream, other) and status class (2xx to 5xx,"
+        " or gone: the client disconnected).",
     ),
     Metric(
         "samplegate_http_request_duration_seconds",
@@ -272,8 +271,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "counter",
         ("server", "reason"),
         "Rejected HTTP requests by reason: auth, origin, host, headers, body (too large, too slow or unreadable),"
-        " session (unknown, or of another caller), path (no such server) or busy (a bound is reached, or the gate"
-        " drains).",
+        " session (unknown, or another caller's), path (no such server) or busy (a limit is reached, or the gate is"
+        " draining).",
     ),
     Metric(
         "samplegate_issuer_key_fetches_total",
@@ -291,13 +290,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_sessions_open",
         "gauge",
         ("server", "era"),
-        "Open sessions of legacy clients, and conversations that modern callers share.",
+        "Open sessions: client sessions (legacy) and server sessions shared by callers (modern).",
     ),
     Metric(
         "samplegate_lanes_open",
         "gauge",
         ("server",),
-        "Open streams to clients: requests under way and subscriptions.",
+        "Open streams to clients: requests in progress and subscriptions.",
     ),
     Metric(
         "samplegate_streams_dropped_total",
@@ -305,13 +304,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("server",),
         "Streams that were closed because the client read too slowly.",
     ),
-    Metric("samplegate_children_started_total", "counter", ("server",), "Started processes of stdio servers."),
+    Metric("samplegate_children_started_total", "counter", ("server",), "Stdio server processes started."),
     Metric(
         "samplegate_children_exited_total",
         "counter",
         ("server", "how"),
-        "Ended processes of stdio servers: asked (the gate ended them), code (they exited, with any exit code),"
-        " signal, or failed (they never started).",
+        "Exited stdio server processes by cause: asked (stopped by the gate), code (exited on their own), signal"
+        " (killed) or failed (never started).",
     ),
     Metric(
         "samplegate_children_restarted_total",
@@ -330,13 +329,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_notifications_dropped_total",
         "counter",
         ("server",),
-        "Dropped notifications of shared servers that belong to no single caller.",
+        "Notifications from shared servers that were dropped because they belong to no single caller.",
     ),
     Metric(
         "samplegate_event_loop_lag_seconds",
         "histogram",
         (),
-        "Event-loop lag: the delay that every request has besides its own work.",
+        "Event-loop lag: the delay added to every request.",
         QUICK,
     ),
     Metric(
@@ -345,5 +344,5 @@ METRICS: Final[tuple[Metric, ...]] = (
         (),
         "1 while the decision log cannot be written: requests are not answered, and the gate is not ready.",
     ),
-    Metric("samplegate_draining", "gauge", (), "1 from the shutdown signal to the end."),
+    Metric("samplegate_draining", "gauge", (), "1 while the gate is shutting down."),
 )

@@ -160,7 +160,7 @@ async def test_a_full_disk_refuses_and_is_over_when_there_is_room(
             await log.write(record(stood, request={"text": "x" * 2_000}))
             stood += 1
 
-    with pytest.raises(Unavailable, match=r"cannot be written: its disk is full; make room \(SQLITE_FULL\)"):
+    with pytest.raises(Unavailable, match=r"cannot be written: its disk is full; free disk space \(SQLITE_FULL\)"):
         await fill()
     assert numbers(range(stood)) == told(path)
     for _ in range(3):
@@ -218,13 +218,13 @@ def newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (garbage, "it is not a database; name another file"),
-        (alien, "it contains tables of another program; name another file"),
+        (garbage, "it is not a database; use another file"),
+        (alien, "it contains tables from another program; use another file"),
         (
             newer,
             (
-                "its decisions have version 2, but this samplegate supports 1; use a matching samplegate, or name"
-                " another file"
+                "its decisions have version 2, but this samplegate supports 1; use a matching samplegate version, or"
+                " use another file"
             ),
         ),
     ],

@@ -458,7 +458,7 @@ def test_sampling_is_answered_with_a_text(store: SqlReviewStore, reviews: Comman
             "--accept: not allowed for a sampling request; answer it with --text or --json",
         ),
         (["answer", "abb", "--accept", "port"], "--accept: expected name=value, got 'port'"),
-        (["answer", "abb", "--accept", "port=1", "port=2"], "--accept: field 'port' is given twice; give it once"),
+        (["answer", "abb", "--accept", "port=1", "port=2"], "--accept: field 'port' is repeated; pass it once"),
         (["answer", "abb", "--json", "missing.json"], "missing.json: cannot be read: no such file or directory"),
         (["answer", "abb", "--json", "-"], "--json: stdin: "),
         (["answer", "abb"], "one of the arguments --accept --json --text --decline --cancel is required"),

@@ -96,4 +96,4 @@ def test_what_a_request_said_is_told_where_the_log_keeps_it(capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "1. sampling/createMessage during purge: Classify this" in said
     assert "-> medium" in said
-    assert "allow, by the rule 'a model may'; answered by scripted in 1 ms" in said
+    assert "allow by rule 'a model may'; answered by scripted in 1 ms" in said

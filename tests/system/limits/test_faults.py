@@ -64,7 +64,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "garbage": (
         lambda state: moved(state, garbage),
         "damaged",
-        "SQLITE_NOTADB); move limits.sqlite3 away with its -wal and -shm files",
+        "SQLITE_NOTADB); move limits.sqlite3 aside with its -wal and -shm files",
     ),
     "cut off": (lambda state: moved(state, half), "damaged", "move limits.sqlite3 away"),
     "overwritten": (lambda state: moved(state, overwritten), "damaged", "move limits.sqlite3 away"),
@@ -72,12 +72,12 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "newer": (
         lambda state: moved(state, newer),
         "newer",
-        "its balances have version 7, but this samplegate supports 1; use a matching samplegate",
+        "its balances have version 7, but this samplegate supports 1; use a matching samplegate version",
     ),
     "foreign": (
         lambda state: moved(state, foreign),
         "foreign",
-        "contains tables of another program; set --state to another folder",
+        "contains tables from another program; set --state to another folder",
     ),
     "no number": (lambda state: moved(state, strange_account), "damaged", "contains an unreadable account"),
     "no time": (lambda state: moved(state, strange_sweep), "damaged", "contains an unreadable account"),

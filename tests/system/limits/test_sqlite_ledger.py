@@ -348,7 +348,7 @@ def test_too_many_accounts_in_memory_are_refused_until_some_are_idle(book: Open)
 
 
 def test_an_idle_account_that_is_drawn_on_counts_among_the_most(tmp_path: Path) -> None:
-    """The account could be the one that is dropped to make room for the other account of the same request."""
+    """The account could be the one that is dropped to free disk space for the other account of the same request."""
     kept = Book(tmp_path, bucket("idle", 10, seconds=1), per("process", "ever", 10**6), shared=False, most=20)
     for number in range(200):
         kept.clock.now += 100

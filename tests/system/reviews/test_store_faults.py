@@ -227,7 +227,7 @@ def test_a_full_disk_is_unavailable_and_leaves_no_half_review(
     store.open(review(), announce=False, most=9)
     store.close()
     monkeypatch.setattr(sqlite, "MAX_PAGES", 60)
-    with pytest.raises(Unavailable, match="its disk is full; make room"):
+    with pytest.raises(Unavailable, match="its disk is full; free disk space"):
         store.open(review("rv_b", params={"text": "x" * 1_000_000}), announce=True, most=9)
     assert (None, [], ["rv_a"]) == (store.get("rv_b"), store.history("rv_b"), [one.id for one in store.list(Filter())])
     assert store.decide("rv_a", YES, who="ann", door="page", now=NOW) is not None
@@ -281,7 +281,7 @@ async def test_closing_waits_for_a_call_under_way(path: Path) -> None:
 def test_what_is_no_database_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"my shopping list\n" * 100)
-    with pytest.raises(Unavailable, match="it is not a database; name another file"):
+    with pytest.raises(Unavailable, match="it is not a database; use another file"):
         store.last_change()
     assert b"my shopping list\n" * 100 == path.read_bytes()
 
@@ -292,7 +292,7 @@ def test_a_damaged_database_is_unavailable(store: SqlReviewStore, path: Path) ->
     store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    with pytest.raises(Unavailable, match=r"it is damaged; move it away"):
+    with pytest.raises(Unavailable, match=r"it is corrupted; move it aside"):
         store.list(Filter())
 
 
@@ -301,7 +301,7 @@ def test_a_database_of_something_else_is_left_as_it_is(store: SqlReviewStore, pa
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE songs (name)")
     before = path.read_bytes()
-    with pytest.raises(Unavailable, match="it contains tables of another program; use another store"):
+    with pytest.raises(Unavailable, match="it contains tables from another program; use another store"):
         store.last_change()
     assert before == path.read_bytes()
 
@@ -314,7 +314,7 @@ def test_a_database_of_a_newer_version_is_left_as_it_is(store: SqlReviewStore, p
     with pytest.raises(
         Unavailable,
         match=(
-            r"its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate,"
+            r"its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate version,"
             r" or use another"
             r" store"
         ),

@@ -56,13 +56,13 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         ),
         "rule      1 no    secrets       deny     kind: 'sampling' is not elicitation",
         f"rule      2 no    client first  forward  it matches but cannot be carried out: {why}; otherwise: next",
-        "rule      3 taken model         allow    model 'main': the only model in the policy's list",
-        "decision  allow, by model (rule)",
+        "rule      3 match model         allow    model 'main': the only model in the policy's list",
+        "decision  allow by rule 'model' (reason: rule)",
         'models    ["main"]',
         "maxTokens 10",
         'changed   ["maxTokens"]',
         "model     1 main  max 43 input and 10 output tokens, unknown price",
-        "declared  yes",
+        "advertised yes",
         (
             "outcome   Answered: the answer of main goes to the server as the reply to its request; if the"
             " model fails, the"
@@ -75,10 +75,10 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "outcome"),
     [
-        (["--client", "sampling"], "forwarded: the client gets the request, and its reply goes to the server"),
+        (["--client", "sampling"], "Forwarded: the client gets the request, and its reply goes to the server"),
         (
             ["--client", "sampling", "--era", "modern", "--tool", "a"],
-            "forwarded: the call ends with input_required, and the client's retry brings the answer",
+            "Forwarded: the call ends with input_required, and the client's retry brings the answer",
         ),
         (["--server", "docs"], "Unanswered: the server gets error -1"),
         (["--server", "docs", "--tool", "a", "--tool", "summarize_b"], "Unanswered: the server gets error -1"),
@@ -124,13 +124,13 @@ def test_json_tells_the_same(explain: Run) -> None:
 def test_a_dash_is_stdin(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("p.yaml", POLICY)
     monkeypatch.setattr(sys, "stdin", io.StringIO(SAMPLING))
-    assert "decision  none (not_offered)" in run("explain", "--policy", "p.yaml", "-").out
+    assert "decision  none (reason: not_offered)" in run("explain", "--policy", "p.yaml", "-").out
 
 
 def test_white_space_does_not_count_for_the_size(run: Run, write: Write) -> None:
     write("p.yaml", "version: 1\nrules: [{name: small, match: {kind: sampling, size: {max: 83}}, effect: deny}]\n")
     write("r.json", json.dumps(json.loads(SAMPLING), indent=8))
-    assert "decision  deny, by small" in run("explain", "--policy", "p.yaml", "r.json").out
+    assert "decision  deny by rule 'small'" in run("explain", "--policy", "p.yaml", "r.json").out
 
 
 def test_a_malformed_request_leaves_with_one(explain: Run) -> None:
@@ -245,7 +245,7 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
         "limit     slots: 1 of 2 at once",
     ] == [line for line in told if line.startswith(("model ", "limit "))]
     why = "score 0.60 by the rule's prefer (cost 0.4, intelligence 0.6), ahead of cheap with 0.40"
-    assert f"rule      1 taken best  allow    model 'smart': {why}" in told
+    assert f"rule      1 match best  allow  model 'smart': {why}" in told
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def escalated(run: Run, write: Write) -> Run:
 
 def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: Run) -> None:
     told = escalated(SAMPLING).out.splitlines()
-    at = told.index("decision  escalate, by asks (rule)")
+    at = told.index("decision  escalate by rule 'asks' (reason: rule)")
     wire = (
         "after ops approves, the answer of main goes to the server as the reply to its request; ops may also answer"
         " directly"
@@ -380,14 +380,14 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
         "maxTokens 10",
         'changed   ["maxTokens"]',
         (
-            "reviewer  ops decides the request, within 55s (the review itself expires after 10m); a late"
+            "reviewer  ops reviews the request within 55s (the review itself expires after 10m); a late"
             " decision answers the same request within another 24h"
         ),
-        "reviewer  desk reviews the answer, within 55s (the review itself expires after 15m)",
+        "reviewer  desk reviews the answer within 55s (the review itself expires after 15m)",
         "timeout   without a decision, the request is denied",
         "model     1 main  max 43 input and 10 output tokens, 0 USD",
-        "declared  yes",
-        f"outcome   escalated: {wire}; if rejected, the server gets error -1",
+        "advertised yes",
+        f"outcome   Escalated: {wire}; if rejected, the server gets error -1",
     ] == told[at + 1 :]
 
 
@@ -410,7 +410,7 @@ def test_what_no_model_takes_is_told_to_be_a_persons_to_answer(escalated: Run) -
         "because no model can answer (no model accepts images (plain: text only)); if rejected, the server gets"
         " error -1" in told
     )
-    assert "reviewer  ops decides" in told
+    assert "reviewer  ops reviews" in told
     assert " output tokens, " not in told
 
 
@@ -419,7 +419,7 @@ def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
         '"maxTokens": 50', '"maxTokens": 50, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]'
     )
     told = escalated(request, "--server", "db").out
-    assert "reviewer  desk reviews the answer, within 55s (the review itself expires after 15m)" in told.splitlines()
+    assert "reviewer  desk reviews the answer within 55s (the review itself expires after 15m)" in told.splitlines()
     assert (
         "after desk approves, the answer of main goes to the server as the reply to its request; otherwise the"
         " server gets"

@@ -35,8 +35,8 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
         ("--fly", "samplegate: error: the following arguments are required: COMMAND"),
         ("--fly check p.yaml", "samplegate: error: unrecognized arguments: --fly"),
         ("check", "samplegate check: error: the following arguments are required: POLICY"),
-        ("check --fly x", "samplegate: error: unrecognized arguments: --fly"),
-        ("schema extra", "samplegate: error: unrecognized arguments: extra"),
+        ("check --fly x", "samplegate check: error: unrecognized arguments: --fly"),
+        ("schema extra", "samplegate schema: error: unrecognized arguments: extra"),
         (
             "test p --fail-under 101",
             "samplegate test: error: argument --fail-under: '101' is not a percentage; use a number from 0 to 100",
@@ -48,12 +48,12 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
         ("explain r.json", "samplegate explain: error: the following arguments are required: --policy"),
         ("demo --era new", "samplegate demo: error: argument --era: invalid choice: 'new' (choose from"),
         ("run", "samplegate run: error: the following arguments are required: --policy"),
-        ("run --policy p x", "samplegate: error: unrecognized arguments: x"),
+        ("run --policy p x", "samplegate run: error: unrecognized arguments: x"),
         (
             "run --policy p",
             (
-                "samplegate: error: run: no command to wrap; put the server's command after --, as in: samplegate run"
-                " --policy FILE -- python server.py"
+                "samplegate: error: run: no command to wrap; put the server's command after --, for example:"
+                " samplegate run --policy FILE -- python server.py"
             ),
         ),
         (

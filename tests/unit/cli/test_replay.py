@@ -39,7 +39,7 @@ def test_what_changes_is_told_with_the_ids_of_its_records(run: Run, write: Write
     ended = run("replay", "--log", "log.jsonl", "--policy", "new.yaml")
     assert (0, "") == (ended.code, ended.err)
     told = [
-        "8 requests under new.yaml: 3 the same, 5 changed, 0 unknown",
+        "8 requests under new.yaml: 3 unchanged, 5 changed, 0 undetermined",
         "changed",
         "       5  sampling by 'docs': allow by 'models', answered -> deny by 'no secrets'",
         "          000000000000000000000000, 000000000000000000000001, 000000000000000000000002 and 2 more",
@@ -63,9 +63,9 @@ def test_records_without_contents_are_decided_as_far_as_they_go_and_the_rest_say
     write("log.jsonl", log(record("a secret", 1, "hash"), forwarded))
     ended = run("replay", "--log", "log.jsonl", "--policy", "new.yaml", "--fail-on-change")
     assert 0 == ended.code
-    assert "2 requests under new.yaml: 1 the same, 0 changed, 1 unknown" in ended.out
+    assert "2 requests under new.yaml: 1 unchanged, 0 changed, 1 undetermined" in ended.out
     assert (
-        "       1  the record has no contents, and the rules that may take it look at them; record with"
+        "       1  the record has no content, but rules that may match depend on it; record with"
         " `record_content: full`" in ended.out
     )
 
@@ -94,7 +94,7 @@ def test_lines_that_are_no_records_are_told_with_their_numbers_and_stop_nothing(
     write("log.jsonl", log(record("hello", 1), "{", "", "[]", record("hello", 2), *["x"] * 30))
     ended = run("replay", "--log", "log.jsonl", "--policy", "new.yaml")
     assert 0 == ended.code
-    assert "2 requests under new.yaml: 2 the same" in ended.out
+    assert "2 requests under new.yaml: 2 unchanged" in ended.out
     assert ended.err.startswith(
         "samplegate: log.jsonl:2: is not JSON\nsamplegate: log.jsonl:4: is not a decision log record: "
     )
@@ -110,7 +110,7 @@ def test_the_two_records_of_a_request_whose_client_comes_back_are_one_request(
         logged.text(logged.record(OLD, form(a="string"), can=True, outcome=outcome)) for outcome in (first, "answered")
     ]
     write("log.jsonl", log(*both))
-    assert "1 request under same.yaml: 1 the same" in run("replay", "--log", "log.jsonl", "--policy", "same.yaml").out
+    assert "1 request under same.yaml: 1 unchanged" in run("replay", "--log", "log.jsonl", "--policy", "same.yaml").out
 
 
 SEEN: dict[str, Any] = {"reviewer": "ops", "review": "rv_1", "review_door": "page"}
@@ -131,7 +131,7 @@ def test_a_revoked_request_is_one_and_stands_there_as_it_came_out(
         assert 2 == table.write_first(records, lambda: 5.0)
         table.close()
     told = run("replay", "--log", log, "--policy", "new.yaml").out.splitlines()
-    assert "1 request under new.yaml: 0 the same, 1 changed, 0 unknown" == told[0]
+    assert "1 request under new.yaml: 0 unchanged, 1 changed, 0 undetermined" == told[0]
     assert "       1  sampling by 'docs': allow by 'models', unanswered -> deny by 'no secrets'" in told
 
 
@@ -207,7 +207,7 @@ def test_an_empty_log_has_no_requests(run: Run, write: Write) -> None:
     write("new.yaml", NEW)
     write("log.jsonl", "")
     assert (
-        "0 requests under new.yaml: 0 the same, 0 changed, 0 unknown\n"
+        "0 requests under new.yaml: 0 unchanged, 0 changed, 0 undetermined\n"
         == run("replay", "--log", "log.jsonl", "--policy", "new.yaml").out
     )
 

@@ -52,7 +52,7 @@ def test_a_table_for_each_server(run: Run, write: Write) -> None:
     assert (0, "") == (ended.code, ended.err)
     assert (
         """\
-5 requests of 2 servers in 1 log, 2027-01-15T08:00:00.000Z to 2027-01-15T08:00:00.000Z
+5 requests from 2 servers in 1 log, 2027-01-15T08:00:00.000Z to 2027-01-15T08:00:00.000Z
 
 server docs: 4 requests, 0.2500 USD, 2 with unknown price
   kind      requests  answered  denied  unanswered     p50     p95
@@ -67,8 +67,8 @@ server docs: 4 requests, 0.2500 USD, 2 with unknown price
   denied or unanswered  requests
   limit: models                1  25%
   rule: no secrets             1  25%
-  limit without room  requests
-  team-day                   1  25%
+  limit reached  requests
+  team-day              1  25%
   answered by  requests  input tokens  output tokens
   gpt-5               2           140              6
   model called  calls  input tokens  output tokens  cost (USD)  failures
@@ -112,7 +112,7 @@ def test_reviews_are_told(run: Run, write: Write) -> None:
     assert [["ops", "2", "0", "1", "1", "0"], ["desk", "1", "0", "0", "0", "1"]] == [
         row.split() for row in told[start + 1 : start + 3]
     ]
-    assert any(row.startswith("  wait for the reviewer's decision: p50 1.") and row.endswith(" s") for row in told)
+    assert any(row.startswith("  time to decision: p50 1.") and row.endswith(" s") for row in told)
     docs = json.loads(run("report", "--log", "log.jsonl", "--json").out)["servers"]["docs"]
     assert {"ops": {"reviews": 2, "answered": 1, "rejected": 1}, "desk": {"reviews": 1, "undecided": 1}} == docs[
         "reviews"
@@ -251,17 +251,17 @@ def test_a_log_that_was_turned_over_is_read_whole_and_in_order(
 
 def test_a_log_that_was_just_put_aside_is_read_by_its_name(run: Run, write: Write) -> None:
     write("audit.jsonl.000001", line())
-    assert run("report", "--log", "audit.jsonl").out.startswith("1 request of 1 server in 1 log")
+    assert run("report", "--log", "audit.jsonl").out.startswith("1 request from 1 server in 1 log")
 
 
 def test_without_a_log_the_state_folders_are_read(
     run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path / "state"))
-    assert (2, True) == ((ended := run("report")).code, "does not exist; name the logs" in ended.err)
+    assert (2, True) == ((ended := run("report")).code, "does not exist; pass the log files with --log" in ended.err)
     (tmp_path / "state" / "decisions").mkdir(parents=True)
     write("state/decisions/docs-2027-01-15.jsonl", line())
-    assert run("report").out.startswith("1 request of 1 server in 1 log")
+    assert run("report").out.startswith("1 request from 1 server in 1 log")
 
 
 def test_a_folder_without_logs_leaves_with_two(run: Run, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_lines_that_are_no_records_are_told_and_stop_nothing(
 
 def test_no_requests_are_told_too(run: Run, write: Write) -> None:
     write("log.jsonl", "")
-    assert "0 requests of 0 servers in 1 log\n" == run("report", "--log", "log.jsonl").out
+    assert "0 requests from 0 servers in 1 log\n" == run("report", "--log", "log.jsonl").out
 
 
 def test_names_in_a_log_drive_no_terminal(run: Run, write: Write) -> None:

@@ -19,7 +19,7 @@ FAILING = (
     "cases:\n  - name: docs is asked\n    server: docs\n    elicitation: Sure?\n    expect: {effect: none, as:"
     " cancel}\n"
 )
-PASSED = "p_test.yaml:2: passed: docs is denied: deny by docs; the server gets: error -32602\n"
+PASSED = "p_test.yaml:2: passed: docs is denied: deny by rule 'docs'; the server gets: error -32602\n"
 
 
 def test_the_cases_beside_a_policy_are_run(run: Run, write: Write) -> None:
@@ -52,8 +52,8 @@ def test_a_failing_case_tells_its_line_what_differs_and_every_rule(run: Run, wri
         "p_test.yaml:2: failed: docs is asked",
         '    effect: expected "none", got "deny"',
         '    as: expected "cancel", got "decline"',
-        "      1 no    not docs  deny     server: 'docs' is not mail",
-        "      2 taken docs      deny",
+        "      1 no    not docs  deny  server: 'docs' is not mail",
+        "      2 match docs      deny",
         "    the server gets: decline",
         "p_test.yaml: 1 case, 1 failed",
         "1 file, 1 case, 1 failed",
@@ -167,7 +167,7 @@ def test_a_step_that_fails_is_told_with_its_line_and_its_turn(run: Run, write: W
         '    steps.0.effect (line 6, request 3 of 3): expected "allow", got "none"',
     ] == lines[:2]
     assert "limit rate" in lines[2]
-    assert lines[3].startswith("      1 taken docs  allow    limit rate")
+    assert lines[3].startswith("      1 match docs  allow  limit rate")
     assert ["    the server gets: error -1", "p_test.yaml: 1 case, 1 failed", "1 file, 1 case, 1 failed"] == lines[4:]
 
 
@@ -186,7 +186,7 @@ def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Writ
     ended = run("test", "--coverage", "p.yaml")
     assert (0, "") == (ended.code, ended.err)
     assert [
-        "p_test.yaml:2: passed: two a minute: allow by docs; the server gets: the model's answer",
+        "p_test.yaml:2: passed: two a minute: allow by rule 'docs'; the server gets: the model's answer",
         "p_test.yaml: 1 case, all passed",
         "p.yaml:5: rule 'docs': server: no matching request has 'mail'; add a case with it",
         (

@@ -41,8 +41,8 @@ def test_a_file_without_tokens_lets_nobody_in_and_is_no_mistake(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("ci", "is not a name and a SHA-256 hash; separate them with a space"),
-        (f"ci {A} x", "is not a name and a SHA-256 hash; separate them with a space"),
+        ("ci", "expected a name and a SHA-256 hash, separated by a space"),
+        (f"ci {A} x", "expected a name and a SHA-256 hash, separated by a space"),
         ("ci s3cret-token", "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"),
         (f"local {A}", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"),
         (f"jwt:x {A}", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"),
@@ -55,7 +55,7 @@ def test_a_bad_line_of_the_tokens_is_told_without_what_stands_in_it(line: str, w
 
 
 def test_a_tokens_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    assert ["tokens: cannot be read: No such file or directory"] == problems("{tokens_file: tokens}", tmp_path)
+    assert ["tokens: cannot be read: no such file or directory"] == problems("{tokens_file: tokens}", tmp_path)
     (tmp_path / "tokens").write_bytes(b"\xff\xfe")
     assert ["tokens: cannot be read: it is not UTF-8 text"] == problems("{tokens_file: tokens}", tmp_path)
     (tmp_path / "tokens").write_text("#" * (3 * 1024 * 1024))
@@ -104,11 +104,11 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
         ),
         (
             "{jwt: {issuer: 'https://x'}}",
-            "16: callers.jwt: accepts no audience; set audience, or resource next to jwt",
+            "16: callers.jwt: has no audience; set `audience`, or `callers.resource`",
         ),
         (
             "{jwt: {issuer: 'https://x', audience: ['']}}",
-            "48: callers.jwt.audience: contains an empty string; write the aud of tokens for this gate",
+            "48: callers.jwt.audience: contains an empty string; use the `aud` of tokens for this gate",
         ),
         (
             "{jwt: {issuer: 'http://x', audience: [a]}}",

@@ -32,7 +32,7 @@ def answers(section: str, folder: Path, data: bytes | None) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, ["t: cannot be read: No such file or directory"]),
+        (None, ["t: cannot be read: no such file or directory"]),
         ("", []),
         ("\n  \n# a b c d e f\n#\n", []),
         (f"ann ROLE{A}\nben ROLE{'0' * 64}", ["ann", "ben"]),
@@ -53,12 +53,12 @@ def test_a_file_of_tokens_is_read_alike(
 ) -> None:
     count, name = {
         "callers": (
-            "is not a name and a SHA-256 hash; separate them with a space",
+            "expected a name and a SHA-256 hash, separated by a space",
             "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local",
         ),
         "people": (
             (
-                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow,"
                 " separated by commas"
             ),
             "is not a valid user name; use at most 64 letters, digits and . _ @ -",

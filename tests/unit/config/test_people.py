@@ -17,7 +17,7 @@ ANN = f"{{tokens: [{{name: ann, role: admin, sha256: {A}}}]}}"
 HASH = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
 NAME = "is not a valid user name; use at most 64 letters, digits and . _ @ -"
 ADMIN = "cannot be combined with the role admin, which covers all reviewers; remove it, or choose another role"
-NOBODY = "has an empty name or none; list the policy's reviewers, or remove it for all"
+NOBODY = "is empty or contains an empty name; list reviewers of the policy, or remove the key to allow all of them"
 
 
 def loaded(text: str, folder: Path, environ: dict[str, str] | None = None) -> LoadedServe:
@@ -69,25 +69,25 @@ def test_a_variable_holds_the_whole_section(tmp_path: Path) -> None:
         (
             "ann",
             (
-                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow,"
                 " separated by commas"
             ),
         ),
         (
             f"ann {A}",
             (
-                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow,"
                 " separated by commas"
             ),
         ),
         (
             f"ann admin {A} a b",
             (
-                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow,"
                 " separated by commas"
             ),
         ),
-        (f"ann owner {A}", "has no valid role after the name; write one of viewer, reviewer, admin"),
+        (f"ann owner {A}", "has no valid role after the name; use one of viewer, reviewer, admin"),
         ("ann viewer s3cret", HASH),
         (f"a/b viewer {A}", NAME),
         (f"{'a' * 65} viewer {A}", NAME),
@@ -102,7 +102,7 @@ def test_a_bad_line_is_told_without_what_stands_in_it(line: str, why: str, tmp_p
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     text = "people: {tokens_file: people}"
-    assert ["people: cannot be read: No such file or directory"] == problems(text, tmp_path)
+    assert ["people: cannot be read: no such file or directory"] == problems(text, tmp_path)
     (tmp_path / "people").write_bytes(b"\xff\xfe")
     assert ["people: cannot be read: it is not UTF-8 text"] == problems(text, tmp_path)
     (tmp_path / "people").write_text("#" * (3 * 1024 * 1024))
@@ -166,7 +166,7 @@ def test_too_many_tokens_are_told(tmp_path: Path) -> None:
 
 
 def test_a_listener_that_nobody_can_sign_in_at_is_told(tmp_path: Path) -> None:
-    assert ["1: reviews_listen: no user could sign in; write `people:`, or remove it"] == problems(
+    assert ["1: reviews_listen: no users are configured; add `people`, or remove reviews_listen"] == problems(
         "reviews_listen: 127.0.0.1:80\n", tmp_path
     )
     (told,) = problems(f"reviews_listen: :80\npeople: {ANN}\n", tmp_path)
@@ -221,7 +221,7 @@ def test_what_travels_unencrypted_or_is_of_no_use_is_warned_of(text: str, warned
         ),
         (
             "webhook_networks: [10.0.0.0/8, 10.1.0]",
-            "1: webhook_networks: '10.1.0' is not a network; write it like 10.1.0.0/16 or fd00::/8",
+            "1: webhook_networks: '10.1.0' is not a network; use a value such as 10.1.0.0/16 or fd00::/8",
         ),
         (
             "webhook_networks: [10.1.2.3/16]",

@@ -126,7 +126,7 @@ def test_a_variable_holds_a_whole_section(tmp_path: Path) -> None:
 
 def test_an_empty_environment_is_told_what_is_missing(tmp_path: Path) -> None:
     expected = [
-        "servers: none defined; put a command after --, use --url, or write servers: in the settings file",
+        "servers: none defined; put a command after --, use --url, or add `servers` to the settings file",
         "policy: not set; use --policy FILE, SAMPLEGATE_POLICY, or policy: in the settings file",
     ]
     assert expected == problems(None, tmp_path)
@@ -174,7 +174,7 @@ callers: {}
 def test_what_others_reach_needs_callers_that_are_known(listen: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_LISTEN": listen}, **QUICK)
     assert told.startswith(
-        f"SAMPLEGATE_LISTEN: {listen} is reachable from other machines without a token; write `callers:`, or listen on"
+        f"SAMPLEGATE_LISTEN: {listen} is reachable from other machines without a token; add `callers`, or listen on"
     )
 
 
@@ -233,9 +233,11 @@ def test_a_clients_file_is_taken_as_it_is(tmp_path: Path) -> None:
 
 def test_a_clients_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     text = "servers_file: client.json\npolicy: p\nservers: {fs: {command: run}}\n"
-    assert ["client.json: cannot be read: No such file or directory"] == problems(text, tmp_path)
+    assert ["client.json: cannot be read: no such file or directory"] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text("{}")
-    assert ["client.json:1:1: has no mcpServers; use a client's file that has them"] == problems(text, tmp_path)
+    assert ["client.json:1:1: has no mcpServers; use a client's configuration file with mcpServers"] == problems(
+        text, tmp_path
+    )
     (tmp_path / "client.json").write_text('{"mcpServers": {"fs": {"command": "x"}, "b": {"commnd": "x"}}}')
     assert [
         "client.json:1:23: mcpServers.fs: is also a server in the settings; rename one of them",

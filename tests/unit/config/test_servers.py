@@ -51,7 +51,7 @@ def test_a_remote_server_has_headers_and_secrets_from_files(tmp_path: Path) -> N
     (tmp_path / "key").write_text("Bearer def")
     assert "Bearer def" == headers_of(found)["authorization"]
     (tmp_path / "key").unlink()
-    with pytest.raises(ValueError, match="key: cannot be read: No such file"):
+    with pytest.raises(ValueError, match="key: cannot be read: no such file"):
         headers_of(found)
 
 
@@ -153,7 +153,7 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
         ),
         (
             "{url: 'https://x', headers_from: {A: none-such}}",
-            "42: servers.docs.headers_from: none-such: cannot be read: No such file or directory",
+            "42: servers.docs.headers_from: none-such: cannot be read: no such file or directory",
         ),
         (
             "{command: x, cwd: ~no-such-user-here/x}",

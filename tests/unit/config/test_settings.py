@@ -75,7 +75,7 @@ def test_a_settings_file_that_is_none_is_told(tmp_path: Path) -> None:
         HOME, "- a", tmp_path
     )
     assert ["s.yaml:1:4: not valid YAML: "] == [problem[:28] for problem in problems(HOME, "a: ]", tmp_path)]
-    with pytest.raises(SettingsError, match=r"gone\.yaml: cannot be read: No such file or directory"):
+    with pytest.raises(SettingsError, match=r"gone\.yaml: cannot be read: no such file or directory"):
         load(HOME, file=tmp_path / "gone.yaml")
 
 
@@ -94,9 +94,9 @@ def test_problems_of_the_env_file_are_told_without_values(tmp_path: Path) -> Non
         {**HOME, "SAMPLEGATE_ENV_FILE": str(path)}
     )
     path.write_text("SAMPLEGATE_ENV_FILE=x")
-    with pytest.raises(SettingsError, match="an env file cannot name another"):
+    with pytest.raises(SettingsError, match="an env file cannot refer to another"):
         load(HOME, flags={"env_file": path})
-    with pytest.raises(SettingsError, match=r"gone: the env file cannot be read: No such file or directory"):
+    with pytest.raises(SettingsError, match=r"gone: the env file cannot be read: no such file or directory"):
         load(HOME, flags={"env_file": tmp_path / "gone"})
 
 
