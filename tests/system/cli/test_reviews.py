@@ -344,7 +344,7 @@ def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(
     )
     assert (0, "") == (ended.code, ended.err)
     assert ended.out.startswith(
-        f"approved {id}: docs, purge: Classify this\nno request is waiting: the next identical request gets this"
+        f"approved {id}: docs, purge: Classify this\nno request is waiting; the next identical request gets this"
         " decision"
     )
     found = store.get(id)
