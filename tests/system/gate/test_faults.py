@@ -270,7 +270,7 @@ async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_cha
         is_unavailable(
             kept,
             await kept.ask(),
-            {"locked": "another process has locked it", "corrupt": "move limits.sqlite3 away"}[fault],
+            {"locked": "another process has locked it", "corrupt": "move limits.sqlite3 aside"}[fault],
         )
         assert 1 == len(kept.ports.asked), "no model is asked"
     assert ONCE == kept.drawn()

@@ -66,9 +66,9 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
         "damaged",
         "SQLITE_NOTADB); move limits.sqlite3 aside with its -wal and -shm files",
     ),
-    "cut off": (lambda state: moved(state, half), "damaged", "move limits.sqlite3 away"),
-    "overwritten": (lambda state: moved(state, overwritten), "damaged", "move limits.sqlite3 away"),
-    "no tables": (lambda state: moved(state, without_tables), "damaged", "move limits.sqlite3 away"),
+    "cut off": (lambda state: moved(state, half), "damaged", "move limits.sqlite3 aside"),
+    "overwritten": (lambda state: moved(state, overwritten), "damaged", "move limits.sqlite3 aside"),
+    "no tables": (lambda state: moved(state, without_tables), "damaged", "move limits.sqlite3 aside"),
     "newer": (
         lambda state: moved(state, newer),
         "newer",
