@@ -258,7 +258,7 @@ def review_lines(reviews: ReviewStages) -> Iterator[str]:
             time += f" (the review itself expires after {duration_text(stage.timeout)})"
         may_come_late = stage.late and can_be_late(stage.stage, stage.timeout, stage.here)
         window = duration_text(stage.late)
-        late = f"; a late decision answers the same request within another {window}" if may_come_late else ""
+        late = f"; for {window}, a late decision answers the next identical request, once" if may_come_late else ""
         yield f"reviewer  {stage.reviewer} {what} within {time}{late}"
     if reviews.otherwise is not None:
         yield f"timeout   without a decision, {_TIMEOUT_EFFECT[reviews.otherwise]}"

@@ -119,7 +119,7 @@ def summary(review: Review) -> str:
     """Summary of the request in one line."""
     tools = ", ".join(call.tool or call.method for call in review.calls)
     if review.mode == "url":
-        text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'a URL with an unclear host'}"
+        text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'a URL without a clear host'}"
     elif review.kind == "elicitation":
         text = str(review.params.get("message", ""))
     else:
@@ -265,7 +265,7 @@ def _url(review: Review) -> Iterator[str]:
     address = shown_url(url)
     yield "message:"
     yield from quoted(str(review.params.get("message", "")))
-    yield f"host: {harmless(address.host) or 'unclear, because programs read this URL differently'}"
+    yield f"host: {harmless(address.host) or 'none, or unclear because programs read this URL differently'}"
     if address.host_unicode != address.host:
         yield f"  displayed as: {harmless(address.host_unicode)}"
     for warning in address.warnings:

@@ -260,7 +260,7 @@ def request_sections(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _url_sections(view: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """R41, T12: the host alone, never the whole URL."""
     address = view.get("address") or {}
-    host, shown = address.get("host") or "unclear", address.get("host_unicode")
+    host, shown = address.get("host") or "none, or unclear", address.get("host_unicode")
     yield "Host", host if shown in (None, "", host) else f"{host}\n(displayed as {shown})"
     if address.get("warnings"):
         yield "Warning", "\n".join(map(str, address["warnings"]))
@@ -435,8 +435,8 @@ def note_text(note: str) -> str:
 
 EVENT_MEANINGS: Final = {
     "joined": "the same request arrived again and is waiting",
-    "told": "notification delivered",
-    "untold": "notification failed",
+    "told": "notification done",
+    "untold": "notification not delivered",
     "given back": "the decision was not used by the waiting request",
 }
 """The text for people of events whose names are not clear by themselves."""
@@ -452,8 +452,8 @@ def notes(review: Review, now: float) -> list[str]:
             "the request has ended: a decision now answers the next identical request, once, within"
             f" {span(review.late)}"
             if review.late
-            else "the request has ended: a decision has an effect only if the same request is made again before this"
-            " review expires"
+            else "the request has ended: a decision has no effect, unless the same request is made again first, while"
+            " this review is pending"
         )
     if review.state in DECIDED and review.used is None and review.waiter is None and review.decided is not None:
         over = now >= review.decided + review.late

@@ -129,13 +129,14 @@ async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_w
     r, store = gate()
     await r.settled(*pushed(ASK, policy=IMPATIENT))
     (before,) = store.list(Filter())
-    # this process dies
-    store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=wall() + 0.2)
+    store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=wall() + 60)
     touched: list[int] = []
 
     async def waits_and_answers() -> None:
         while not (fresh := [one for one in store.list(Filter(states=("pending",))) if one.id != before.id]):
             await anyio.lowlevel.checkpoint()
+        # the process of the other waiter dies, and its lease ends
+        store.reviews[before.id] = msgspec.structs.replace(store.reviews[before.id], held_until=wall() - 1)
         since = store.looked
         while store.looked < since + 12:
             await store.looking.wait()

@@ -380,8 +380,8 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
         "maxTokens 10",
         'changed   ["maxTokens"]',
         (
-            "reviewer  ops reviews the request within 55s (the review itself expires after 10m); a late"
-            " decision answers the same request within another 24h"
+            "reviewer  ops reviews the request within 55s (the review itself expires after 10m); for 24h, a"
+            " late decision answers the next identical request, once"
         ),
         "reviewer  desk reviews the answer within 55s (the review itself expires after 15m)",
         "timeout   without a decision, the request is denied",

@@ -193,8 +193,8 @@ def test_a_picture_goes_before_words_are_cut() -> None:
             review(answers_until=NOW + 45, late=0.0),
             NOW + 45,
             (
-                "the request has ended: a decision has an effect only if the same request is made again before this"
-                " review expires"
+                "the request has ended: a decision has no effect, unless the same request is made again first, while"
+                " this review is pending"
             ),
         ),
         (

@@ -279,6 +279,7 @@ _NAMES: Final = {
     "tell_server": ("reason", "Reason"),
     "digest": ("", "Digest"),
     "action": ("", "Answer"),
+    "edits": ("", "Edits"),
 }
 _message: Final = re.compile(r"edits\.messages\.(\d+)(?:\.content)?(?:\.(\d+))?")
 _part: Final = re.compile(r"content(?:\.(\d+))?(?:\.|\Z)")
