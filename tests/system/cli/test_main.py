@@ -59,12 +59,20 @@ def test_wrong_usage_leaves_with_two(argv: list[str], capsys: pytest.CaptureFixt
     assert "usage: samplegate" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "demo", "check", "test", "explain", "replay", "report", "schema", "init"])
-def test_every_command_tells_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "codes"),
+    [
+        ("run", {0, 1, 2, 3}),
+        *((command, {0, 1, 2}) for command in ("demo", "check", "test", "explain", "replay", "init")),
+        ("report", {0, 2}),
+        ("schema", {0, 2}),
+    ],
+)
+def test_every_command_tells_the_exit_codes(command: str, codes: set[int], capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == left_with([command, "--help"])
     told = capsys.readouterr().out
     assert "exit codes:" in told
-    assert all(f"\n  {code}  " in told for code in (0, 1, 2, 3))
+    assert codes == {code for code in (0, 1, 2, 3) if f"\n  {code}  " in told}
 
 
 def test_the_wrapped_command_keeps_its_own_options() -> None:

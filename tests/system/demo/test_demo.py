@@ -45,8 +45,8 @@ def test_the_demo_answers_everything_in_both_eras(folder: Path) -> None:
     )
     assert (0, "") == (done.returncode, done.stderr)
     for told in (
-        "legacy era, protocol 2025-11-25",
-        "modern era, protocol 2026-07-28",
+        "With the gate, protocol version 2025-11-25",
+        "With the gate, protocol version 2026-07-28",
         "a model may classify the risk",
         '"mcpServers"',
         "failed: ",
@@ -68,7 +68,7 @@ def test_a_policy_that_refuses_makes_the_demo_fail_and_say_why(
     monkeypatch.setattr(main, "POLICY", refusing)
     assert main.FAILED == main.command(argparse.Namespace(era="legacy"))
     said = capsys.readouterr().err
-    assert "samplegate demo: legacy era: the tool call failed: " in said
+    assert "samplegate demo: legacy: the tool call failed: " in said
     assert "database: it contains ada, boris" in said
 
 
