@@ -283,7 +283,7 @@ def _folder_fault(folder: Path) -> str | None:
         folder = folder.parent
     if not folder.is_dir():
         return f"cannot be created: {folder} is not a folder"
-    return None if os.access(folder, os.W_OK | os.X_OK) else f"cannot be created: folder {folder} cannot be written"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"cannot be created: folder {folder} is not writable"
 
 
 def _is_stdout(found: os.stat_result) -> bool:
@@ -315,7 +315,7 @@ def _problem(state: Path) -> str | None:
     if not folder.is_dir():
         return f"{prefix}is not a folder"
     if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{prefix}cannot be written"
+        return f"{prefix}is not writable"
     return next(
         (
             f"has a {name} that cannot be written"

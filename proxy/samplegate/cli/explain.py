@@ -287,15 +287,14 @@ def review_outcome(decision: Decision, request: Request, back: str, refused: Cal
     match act.allowed:
         case Allowed(models=models):
             return (
-                f"after {act.reviewer} approves, the answer of {models[0]} goes to the server {back};"
+                f"after {act.reviewer} approves, the answer from {models[0]} goes to the server {back};"
                 f" {act.reviewer} may also answer directly; {no}"
             )
         case None if request.kind == "sampling":
-            return (
-                f"the answer of {act.reviewer} goes to the server {back}, because no model can answer ({act.why}); {no}"
-            )
+            why = f"because no model can answer ({act.why})"
+            return f"the answer from {act.reviewer} goes to the server {back}, {why}; {no}"
         case None:
-            return f"the answer of {act.reviewer} goes to the server {back}; {no}"
+            return f"the answer from {act.reviewer} goes to the server {back}; {no}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,21 +506,19 @@ def outcome(explained: Explained) -> str:
     match explained.decision.act:
         case Allowed(models=models, review_answer=str(reviewer)):
             return (
-                f"Answered: after {reviewer} approves, the answer of {models[0]} goes to the server {back}; otherwise"
+                f"Answered: after {reviewer} approves, the answer from {models[0]} goes to the server {back}; otherwise"
                 f" {_failure_text(request)}"
             )
         case Allowed(models=models):
             return (
-                f"Answered: the answer of {models[0]} goes to the server {back}; if the model fails,"
+                f"Answered: the answer from {models[0]} goes to the server {back}; if the model fails,"
                 f" {_failure_text(request)}"
             )
         case FixedAnswer(result={"action": "decline" | "cancel" as action}):
-            return f"Answered: {action} goes to the server {back}"
+            return f"Answered: the server gets {action} {back}"
         case FixedAnswer():
-            return (
-                f"Answered: {'accept with ' if request.kind == 'elicitation' else ''}this content goes to the"
-                f" server {back}"
-            )
+            accept = "accept with " if request.kind == "elicitation" else ""
+            return f"Answered: the server gets {accept}this content {back}"
         case Forwarded() if modern:
             return "forwarded: the call ends with input_required, and the client's retry brings the answer"
         case Forwarded():

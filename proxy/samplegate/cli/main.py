@@ -23,22 +23,22 @@ exit codes:
   0  success; for run: the client closed its input and the server was stopped
   1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
      replay --fail-on-change: a decision changed; reviews: a decision was refused or came too late
-  2  usage error, or a file that cannot be read or written; for run: the server could not be started
-     or did not answer its first request
+  2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
+     policy or the settings; for run: the server could not be started or did not answer its first request
   3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused
   If the server exits on its own, run exits with the server's code.
 """
 _RUN_EXIT_CODES: Final = """\
 exit codes:
   0  the client closed its input and the server was stopped
-  1  a problem in the policy
-  2  usage error, a file that cannot be read or written, or a server that could not be started or did
-     not answer its first request
+  1  the HTTP server ended its session
+  2  usage error, a problem in the policy or the settings, a file that cannot be read or written, or a
+     server that could not be started or did not answer its first request
   3  with --strict: a request was denied or not answered, a call got no answer, or a batch was refused
   If the server exits on its own, run exits with the server's code.
 """
 _FAILURES: Final = {
-    "serve": "a problem in the policy",
+    "serve": "an internal error ended the gate",
     "demo": "the demo failed",
     "check": "a problem in a file",
     "test": "a problem in a file, a failing case, or missing tests or coverage",
@@ -80,7 +80,10 @@ def _exit_codes(command: str) -> str:
     if command == "run":
         return _RUN_EXIT_CODES
     failed = f"  1  {_FAILURES[command]}\n" if command in _FAILURES else ""
-    return f"exit codes:\n  0  success\n{failed}  2  usage error, or a file that cannot be read or written\n"
+    wrong = "usage error, or a file that cannot be read or written"
+    if command == "serve":
+        wrong = "usage error, a problem in the policy or the settings, or a file that cannot be read or written"
+    return f"exit codes:\n  0  success\n{failed}  2  {wrong}\n"
 
 
 class _UsageError(Exception):

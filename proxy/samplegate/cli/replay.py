@@ -21,6 +21,8 @@ from samplegate.audit.replay import (
     NO_CLIENT,
     NO_CONTENTS,
     REMOVED_PARTS,
+    UNASKED,
+    UNREADABLE,
     Changed,
     ReplayedDecision,
     Same,
@@ -52,6 +54,8 @@ _REASONS: Final = {
     ),
     BRAKES: "decided by loop detection, which is not replayed",
     FAULT: "an internal error in the gate left it unanswered",
+    UNREADABLE: "the recorded content can no longer be parsed as a request",
+    UNASKED: "the client answered before it was asked; no request was decided",
 }
 """Text output of the reasons whose sentences in JSON must not change."""
 

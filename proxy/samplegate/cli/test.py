@@ -72,11 +72,11 @@ def _line(policy: Path, one: Missing) -> str:
 
 
 def step_lines(steps: Sequence[RuleStep]) -> list[str]:
-    """One line for each rule: number, whether it matches, name, effect and reason."""
+    """One line for each rule: number, whether it decides, name, effect and reason."""
     width = max((len(step.rule) for step in steps), default=0)
     effects = max((len(step.effect) for step in steps), default=0)
     return [
-        f"{number:>3} {'match' if step.taken else 'no   '} {step.rule:<{width}}  {step.effect:<{effects}}"
+        f"{number:>3} {'used' if step.taken else 'no  '} {step.rule:<{width}}  {step.effect:<{effects}}"
         f"  {step.why}".rstrip()
         for number, step in enumerate(steps, 1)
     ]

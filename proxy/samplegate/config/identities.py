@@ -153,8 +153,8 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield (
                 "reviewers",
                 (
-                    "is empty or contains an empty name; list reviewers of the policy, or remove the key to allow all"
-                    " of them"
+                    "names no reviewer, or one without a name; list reviewers of the policy, or leave them out to allow"
+                    " all of them"
                 ),
             )
 

@@ -28,7 +28,7 @@ CALL_TIMEOUT: Final = (
     " With `extends_on_progress` in the policy, progress notifications reset the timeout."
 )
 
-SERVER_ONLY: Final = frozenset({"start_timeout", "call_timeout"})
+SERVER_ONLY: Final = frozenset({"protocol", "start_timeout", "call_timeout", "end_of_input_timeout"})
 """Settings of `run` that `serve` has for each server."""
 
 
@@ -188,8 +188,8 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
             ge=0,
             le=86_400,
             description=(
-                "Seconds to wait, after the end of the client's input, for answers to requests in flight; 0 ends the"
-                " server at once. A signal ends the wait, and so does a client that no longer reads."
+                "Seconds to wait for pending answers after the client's input ends; 0 stops the server immediately. The"
+                " wait also ends on a signal, or if the client stops reading."
             ),
         ),
     ] = 60

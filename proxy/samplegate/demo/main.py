@@ -203,7 +203,7 @@ def _print_without_gate(demo_pass: DemoPass) -> None:
 
 
 def _print_pass(demo_pass: DemoPass) -> None:
-    print(f"With the gate, protocol version {demo_pass.report.revision or 'unknown'}")
+    print(f"With the gate, protocol version {demo_pass.report.revision or f'unknown ({demo_pass.era})'}")
     for number, record in enumerate(demo_pass.records, 1):
         print(indented(f"{number}. {_request_text(record)}"))
         print(indented(_decision_text(record), 5))

@@ -108,9 +108,7 @@ def prepare(
     """Prepare a reservation; Refused if the draws were measured for limits that count something else."""
     for draw in draws:
         if draw.limit not in limits.ids:
-            return Refused(
-                draw.limit, "unavailable", detail=f"limit {draw.limit}: the policy in force does not define it"
-            )
+            return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: not defined in the current policy")
         spec = limits.specs[limits.ids[draw.limit]]
         was = under.get(draw.limit, spec)
         if (was.quantity, was.by, was.per == "call") != (spec.quantity, spec.by, spec.per == "call"):

@@ -54,7 +54,7 @@ def answer(
             return "its case file was not loaded"
         return _played(rule, request, script) if request.kind == "sampling" else _replied(facts, script)
     if not is_content_for(rule.content, request.kind):
-        wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
+        wanted = "text or content blocks" if request.kind == "sampling" else "a mapping of field names to values"
         return f"its content is not {wanted}, as {request.kind} requires"
     try:
         return (

@@ -42,7 +42,7 @@ class Condition(msgspec.Struct, frozen=True):
         if value is UNKNOWN:
             return f"{self.name}: the value is unknown or ambiguous"
         if value is ABSENT:
-            return f"{self.name}: not set in the request"
+            return f"{self.name}: not set"
         return f"{self.name}: {short_value(value if self.shown_by is None else self.shown_by(facts))} {self.mismatch}"
 
 
@@ -214,10 +214,13 @@ def _tools(names: Names) -> Built:
 
 def _within(wanted: Range) -> Built:
     low, high = wanted.min, wanted.max
-    bounds = " and ".join([f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None))
-    return (
-        lambda value: (low is None or value >= low) and (high is None or value <= high)
-    ), f"is not {bounds or 'a number'}"
+    if low is not None and high is not None:
+        mismatch = f"is not between {low} and {high}"
+    elif low is not None:
+        mismatch = f"is less than {low}"
+    else:
+        mismatch = "is not a number" if high is None else f"is more than {high}"
+    return (lambda value: (low is None or value >= low) and (high is None or value <= high)), mismatch
 
 
 def _every_in(wanted: list[str]) -> Built:

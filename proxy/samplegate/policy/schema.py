@@ -271,7 +271,7 @@ class With(Strict, frozen=True):
         ),
     ] = "keep"
     max_tokens: Annotated[
-        Positive | None, Meta(description="The maximum number of output tokens. Larger requests are lowered to it.")
+        Positive | None, Meta(description="The maximum number of output tokens. Requests for more are capped.")
     ] = None
     temperature: Annotated[
         Temperature | None,
@@ -379,7 +379,7 @@ class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
     with_: Annotated[With, Meta(description="Constraints on the model call.")] = With()
     on_timeout: Annotated[Otherwise, Meta(description="What happens if the model takes too long.")] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve from, all or none, before anything else happens.")
+        list[str], Meta(description="Limits to reserve capacity from before anything else happens, all or none.")
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
     review_answer: Annotated[
@@ -403,10 +403,14 @@ class AnswerRule(RuleBase, frozen=True, tag="answer"):
     ] = False
     cases: Annotated[
         str | None,
-        Meta(description="Instead of `content`: a `scripted` case file with the answers, relative to the policy."),
+        Meta(
+            description=(
+                "A `scripted` case file with the answers, instead of `content`. Its path is relative to the policy."
+            )
+        ),
     ] = None
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve from, all or none, before anything else happens.")
+        list[str], Meta(description="Limits to reserve capacity from before anything else happens, all or none.")
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 
@@ -425,7 +429,7 @@ class ForwardRule(RuleBase, frozen=True, tag="forward"):
         "unanswered"
     )
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve from, all or none, before anything else happens.")
+        list[str], Meta(description="Limits to reserve capacity from before anything else happens, all or none.")
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 
@@ -460,7 +464,7 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
         Otherwise, Meta(description="What happens if there is no decision in time, or the model takes too long.")
     ] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve from, all or none, before a reviewer is asked.")
+        list[str], Meta(description="Limits to reserve capacity from before a reviewer is asked, all or none.")
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 

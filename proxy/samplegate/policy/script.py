@@ -299,7 +299,8 @@ class ScriptCase(Strict, frozen=True):
     ] = None
     system: Annotated[Pattern | None, msgspec.Meta(description="An expression found in the system prompt.")] = None
     text: Annotated[
-        Pattern | None, msgspec.Meta(description="An expression found in any text of any message, the newest first.")
+        Pattern | None,
+        msgspec.Meta(description="An expression found in any text of any message. Newer messages are searched first."),
     ] = None
     system_contains: Annotated[str | None, msgspec.Meta(description="Plain text found in the system prompt.")] = None
     text_contains: Annotated[str | None, msgspec.Meta(description="Plain text found in any text of any message.")] = (

@@ -379,7 +379,7 @@ def _verdict_problem(played: Played, found: StepOutcome) -> str | None:
     """Why the case's verdict does not apply to the request, None if it does."""
     if played.scene.asked.verdict is None or played.consulted:
         return played.verdict_problem
-    return f"no reviewer is asked: the effect is {found.decision.effect}"
+    return f"no review (effect: {found.decision.effect})"
 
 
 def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:

@@ -111,10 +111,10 @@ def coverage(compiled: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Nod
 
 
 def _untaken(entry: CompiledRule, arms: int) -> str:
-    what = "would decide no case, as a shadow rule" if entry.rule.shadow else "decides no case"
-    return f"{what}; add a case that it matches and can carry out" + (
-        f" ({arms} of its arms are not reached either)" if arms else ""
-    )
+    what = "no case covers its effect as a shadow rule" if entry.rule.shadow else "no case covers its effect"
+    verb = "is" if arms == 1 else "are"
+    uncovered = f" ({arms} of its branches {verb} not covered either)" if arms else ""
+    return f"{what}; add a case that it matches and carries out{uncovered}"
 
 
 def _uncounted(entries: Sequence[CompiledRule], root: tree.Node) -> Iterator[Missing]:

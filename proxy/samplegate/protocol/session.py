@@ -57,7 +57,7 @@ from samplegate.protocol.session_state import (
 )
 
 MAX_BATCH: Final = 1000  # elements
-NESTED_BATCH: Final = Malformed("a batch inside a batch")
+NESTED_BATCH: Final = Malformed("nested batches are not allowed")
 
 
 def batch_elements(line: bytes, problem: Malformed, revision: str) -> list[bytes] | Malformed:

@@ -343,7 +343,7 @@ class ReviewService:
         if found.state not in DECIDED:
             await self._leave(found.id, waiter)
             return None
-        await self._withdraw(review.id, waiter, f"answered by the decision on {found.id}")
+        await self._withdraw(review.id, waiter, f"answered by the decision on review {found.id}")
         return found
 
     async def _withdraw_or_leave(self, review: Review) -> None:

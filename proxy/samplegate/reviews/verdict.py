@@ -264,7 +264,7 @@ def _reason_problems(given: Mapping[str, Any], review: Review) -> list[FieldProb
     if _control.search(reason.replace("\r\n", "\n")):
         return [FieldProblem("reason", "must not contain control characters")]
     if tell and given.get("verdict") != "reject":
-        return [FieldProblem("tell_server", "can be sent to the server only with verdict 'reject'")]
+        return [FieldProblem("tell_server", "only a rejection can send its reason to the server")]
     if tell and review.kind == "elicitation":
         return [
             FieldProblem(

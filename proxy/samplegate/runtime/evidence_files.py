@@ -59,7 +59,7 @@ class EvidenceStore:
                 server=self._server,
                 method=note.fields.get("method", ""),
                 problem="a call failed because 2026-07-28 does not let the server send requests to the client",
-                effect="from the next connection on, the gate uses 2025-11-25 or older with the server",
+                effect="starting with the next connection, the gate uses 2025-11-25 or older with this server",
                 setting=self._setting,
             )
 

@@ -157,7 +157,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_limit_warnings_total",
         "counter",
         ("limit",),
-        "How often the use of a limit crossed its `warn_at`, once per period.",
+        "Number of times a limit's usage crossed its `warn_at`, at most once per period.",
     ),
     Metric(
         "samplegate_limit_overruns_total",

@@ -343,9 +343,10 @@ def _plural(count: int) -> str:
 
 def _line(record: Record) -> str:
     rule = f"rule {record.rule!r}" if record.rule is not None else "no rule"
-    during = ", ".join(call.tool or call.method for call in record.calls) or "no call"
+    tools = ", ".join(call.tool or call.method for call in record.calls)
+    during = f"during {tools}" if tools else "outside any call"
     said = f": {record.detail}" if record.detail else ""
     return (
-        f"{record.kind} during {during}: {record.outcome} ({record.reason.value}, {rule}){said} [decision"
+        f"{record.kind} {during}: {record.outcome} ({record.reason.value}, {rule}){said} [decision"
         f" {record.decision_id}]"
     )

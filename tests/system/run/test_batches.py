@@ -86,7 +86,7 @@ def test_a_batch_in_a_batch_is_refused_and_its_calls_get_errors(tmp_path: Path, 
         pipe(gate, [call(1), [call(2), call(3)]])
         code, answers, said = gate.end()
     assert (3, True) == (code, "result" in answers[1]), said
-    assert ["refused: a batch inside a batch"] * 2 == [answers[id]["error"]["message"] for id in (2, 3)]
+    assert ["refused: nested batches are not allowed"] * 2 == [answers[id]["error"]["message"] for id in (2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ async def test_audio_arrives_or_is_refused_by_name(models: Models, endpoint: End
     if shape == "anthropic":
         assert isinstance(result, SampleFailed)
         assert ("bad_request", True, False) == (result.failure, result.free, result.started)
-        assert "audio in a message cannot be sent to anthropic" in result.message
+        assert "audio content in a message cannot be sent to anthropic" in result.message
         assert endpoint.arrived.empty()
         return
     assert isinstance(result, Sampled), result
@@ -738,7 +738,7 @@ async def test_an_image_arrives_in_a_response_and_audio_is_refused(
     assert ("input_image", f"data:image/png;base64,{PNG}") == (part["type"], part["image_url"])
 
     result = await failed(models, model, user(text("hear"), {"type": "audio", "data": WAV, "mimeType": "audio/wav"}))
-    assert "audio in a message cannot be sent to OpenAI's Responses API" in result.message
+    assert "audio content in a message cannot be sent to OpenAI's Responses API" in result.message
     assert responses.arrived.empty()
 
 

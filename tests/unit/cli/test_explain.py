@@ -54,9 +54,9 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
             "request   sampling/createMessage, server docs, caller local, during tools/call summarize_page, legacy"
             " (2025-11-25)"
         ),
-        "rule      1 no    secrets       deny     kind: 'sampling' is not elicitation",
-        f"rule      2 no    client first  forward  it matches but cannot be carried out: {why}; otherwise: next",
-        "rule      3 match model         allow    model 'main': the only model in the policy's list",
+        "rule      1 no   secrets       deny     kind: 'sampling' is not elicitation",
+        f"rule      2 no   client first  forward  it matches but cannot be carried out: {why}; otherwise: next",
+        "rule      3 used model         allow    model 'main': the only model in the policy's list",
         "decision  allow by rule 'model' (reason: rule)",
         'models    ["main"]',
         "maxTokens 10",
@@ -64,7 +64,7 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         "model     1 main  max 43 input and 10 output tokens, unknown price",
         "advertised yes",
         (
-            "outcome   Answered: the answer of main goes to the server as the reply to its request; if the"
+            "outcome   Answered: the answer from main goes to the server as the reply to its request; if the"
             " model fails, the"
             " server gets error -1"
         ),
@@ -88,7 +88,7 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         (
             ["--revision", "2026-07-28", "--server", "docs", "--tool", "summarize_a"],
             (
-                "Answered: the answer of main goes to the server in the gate's retry of the call; if the model"
+                "Answered: the answer from main goes to the server in the gate's retry of the call; if the model"
                 f" fails, {ENDED}"
             ),
         ),
@@ -101,7 +101,7 @@ def test_the_outcome_of_sampling(explain: Run, options: list[str], outcome: str)
 @pytest.mark.parametrize(
     ("fields", "outcome"),
     [
-        ({"confirm": "boolean"}, "Answered: accept with this content goes to the server as the reply to its request"),
+        ({"confirm": "boolean"}, "Answered: the server gets accept with this content as the reply to its request"),
         ({"password": "string"}, "Denied: the server gets decline"),
         ({"other": "string"}, "Unanswered: the server gets cancel"),
     ],
@@ -245,7 +245,7 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
         "limit     slots: 1 of 2 at once",
     ] == [line for line in told if line.startswith(("model ", "limit "))]
     why = "score 0.60 by the rule's prefer (cost 0.4, intelligence 0.6), ahead of cheap with 0.40"
-    assert f"rule      1 match best  allow  model 'smart': {why}" in told
+    assert f"rule      1 used best  allow  model 'smart': {why}" in told
 
 
 @pytest.mark.parametrize(
@@ -321,10 +321,10 @@ def test_an_env_file_that_cannot_be_read_leaves_with_two(
 @pytest.mark.parametrize(
     ("case", "outcome"),
     [
-        ("{action: decline}", "Answered: decline goes to the server as the reply to its request"),
+        ("{action: decline}", "Answered: the server gets decline as the reply to its request"),
         (
             "{action: accept, values: {confirm: true}}",
-            "Answered: accept with this content goes to the server as the reply to its request",
+            "Answered: the server gets accept with this content as the reply to its request",
         ),
         ("{answer: hi}", "Unanswered: the server gets cancel"),
     ],
@@ -372,7 +372,7 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
     told = escalated(SAMPLING).out.splitlines()
     at = told.index("decision  escalate by rule 'asks' (reason: rule)")
     wire = (
-        "after ops approves, the answer of main goes to the server as the reply to its request; ops may also answer"
+        "after ops approves, the answer from main goes to the server as the reply to its request; ops may also answer"
         " directly"
     )
     assert [
@@ -396,8 +396,8 @@ def test_a_form_that_a_person_fills_in_is_told_in_json_too(escalated: Run) -> No
     asks = [{"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 550.0, "late_verdict": 0.0}]
     assert {"asks": asks, "on_timeout": "unanswered"} == told["review"]
     assert (
-        "escalated: the answer of desk goes to the server in the gate's retry of the call; if rejected, the server gets"
-        " decline" == told["outcome"]
+        "escalated: the answer from desk goes to the server in the gate's retry of the call; if rejected, the server"
+        " gets decline" == told["outcome"]
     )
 
 
@@ -421,7 +421,7 @@ def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
     told = escalated(request, "--server", "db").out
     assert "reviewer  desk reviews the answer within 55s (the review itself expires after 15m)" in told.splitlines()
     assert (
-        "after desk approves, the answer of main goes to the server as the reply to its request; otherwise the"
+        "after desk approves, the answer from main goes to the server as the reply to its request; otherwise the"
         " server gets"
         " error -1" in told
     )

@@ -118,12 +118,11 @@ def test_the_limit_that_stands_commented_out_is_good_once_it_is_not(run: Run, tm
     run("init", "--model", "openai/gpt-5-mini")
     policy = tmp_path / "samplegate.yaml"
     text = policy.read_text("utf-8")
-    policy.write_text(
-        text.replace("# limits:\n#   a day", "limits:\n  a day").replace(
-            "    # limits: [a day]", "    limits: [a day]"
-        ),
-        "utf-8",
-    )
+    commented = ("# limits:\n#   daily", "    # limits: [daily]")
+    assert all(part in text for part in commented)
+    for part in commented:
+        text = text.replace(part, part.replace("# ", ""))
+    policy.write_text(text, "utf-8")
     checked = run("check", "samplegate.yaml")
     assert (0, "") == (checked.code, checked.err), checked.out
     assert "warning" not in checked.out

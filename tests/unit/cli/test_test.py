@@ -52,8 +52,8 @@ def test_a_failing_case_tells_its_line_what_differs_and_every_rule(run: Run, wri
         "p_test.yaml:2: failed: docs is asked",
         '    effect: expected "none", got "deny"',
         '    as: expected "cancel", got "decline"',
-        "      1 no    not docs  deny  server: 'docs' is not mail",
-        "      2 match docs      deny",
+        "      1 no   not docs  deny  server: 'docs' is not mail",
+        "      2 used docs      deny",
         "    the server gets: decline",
         "p_test.yaml: 1 case, 1 failed",
         "1 file, 1 case, 1 failed",
@@ -167,7 +167,7 @@ def test_a_step_that_fails_is_told_with_its_line_and_its_turn(run: Run, write: W
         '    steps.0.effect (line 6, request 3 of 3): expected "allow", got "none"',
     ] == lines[:2]
     assert "limit rate" in lines[2]
-    assert lines[3].startswith("      1 match docs  allow  limit rate")
+    assert lines[3].startswith("      1 used docs  allow  limit rate")
     assert ["    the server gets: error -1", "p_test.yaml: 1 case, 1 failed", "1 file, 1 case, 1 failed"] == lines[4:]
 
 
@@ -190,8 +190,8 @@ def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Writ
         "p_test.yaml: 1 case, all passed",
         "p.yaml:5: rule 'docs': server: no matching request has 'mail'; add a case with it",
         (
-            "p.yaml:6: rule 'rest': decides no case; add a case that it matches and can carry out (1 of its arms are"
-            " not reached either)"
+            "p.yaml:6: rule 'rest': no case covers its effect; add a case that it matches and carries out (1 of its"
+            " branches is not covered either)"
         ),
         "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%)",
         "1 file, 1 case, 0 failed",

@@ -17,7 +17,9 @@ ANN = f"{{tokens: [{{name: ann, role: admin, sha256: {A}}}]}}"
 HASH = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
 NAME = "is not a valid user name; use at most 64 letters, digits and . _ @ -"
 ADMIN = "cannot be combined with the role admin, which covers all reviewers; remove it, or choose another role"
-NOBODY = "is empty or contains an empty name; list reviewers of the policy, or remove the key to allow all of them"
+NOBODY = (
+    "names no reviewer, or one without a name; list reviewers of the policy, or leave them out to allow all of them"
+)
 
 
 def loaded(text: str, folder: Path, environ: dict[str, str] | None = None) -> LoadedServe:

@@ -207,7 +207,7 @@ async def test_any_text_is_a_key_of_its_own(tmp_path: Path, shared: bool) -> Non
 async def test_a_limit_that_the_policy_lacks_is_refused() -> None:
     refused = await Desk().refused(one("gone"))
     assert ("gone", "unavailable") == (refused.limit, refused.why)
-    assert "does not define it" in refused.detail
+    assert "not defined in the current policy" in refused.detail
 
 
 async def test_drawing_on_nothing_is_free() -> None:

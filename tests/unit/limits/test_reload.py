@@ -170,7 +170,7 @@ async def test_a_limit_that_is_gone_is_refused_and_what_was_reserved_on_it_settl
     desk.update_limits(kept)
     refused = await desk.refused(one("gone"), wait=10.0)
     assert ("gone", "unavailable") == (refused.limit, refused.why)
-    assert "does not define it" in refused.detail
+    assert "not defined in the current policy" in refused.detail
     await desk.settle(held)
     assert 2 == await desk.room(one("kept"))
     desk.update_limits(kept, daily("gone", 1, shared=shared), slots("s", 1, shared=shared))

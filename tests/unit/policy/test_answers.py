@@ -53,7 +53,7 @@ def test_sampling_is_answered_with_blocks() -> None:
             "its content cannot be sent with protocol version 2025-06-18",
         ),
         (sampling(revision="2024-11-05"), [AUDIO], "its content cannot be sent with protocol version 2024-11-05"),
-        (form(a="string"), "text", "its content is not values by field name, as elicitation requires"),
+        (form(a="string"), "text", "its content is not a mapping of field names to values, as elicitation requires"),
         (form(a="string"), {}, "the required field 'a' has no value"),
         (form(a="string"), {"a": "${UNSET}"}, "the variable UNSET is not set"),
         (form(a="string"), {"a": 1}, "its content does not fit the form: 'a' violates type"),

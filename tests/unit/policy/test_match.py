@@ -88,8 +88,8 @@ def test_it_holds(match: Match, request_: Request) -> None:
         (Match(kind="sampling"), ASKED, "kind: 'elicitation' is not sampling"),
         (Match(server="DOCS"), sampling(), "server: 'docs' is not DOCS"),
         (Match(server=["db", "d?c"]), sampling(), "server: 'docs' is not one of db, d?c"),
-        (Match(max_tokens=Range(max=10)), sampling(), "max_tokens: 1000 is not at most 10"),
-        (Match(max_tokens=Range(max=10)), ASKED, "max_tokens: not set in the request"),
+        (Match(max_tokens=Range(max=10)), sampling(), "max_tokens: 1000 is more than 10"),
+        (Match(max_tokens=Range(max=10)), ASKED, "max_tokens: not set"),
         (
             Match(content_types=["text"]),
             sampling([text("a"), IMAGE]),
@@ -99,9 +99,9 @@ def test_it_holds(match: Match, request_: Request) -> None:
         (Match(text="^b"), sampling("a"), "text: ['a'] does not match '^b'"),
         (Match(hint="*gpt*"), HINTED, "hint: ['claude-3-sonnet'] does not include *gpt*"),
         (Match(hint="*"), sampling(), "hint: [] does not include *"),
-        (Match(mode="form"), sampling(), "mode: not set in the request"),
+        (Match(mode="form"), sampling(), "mode: not set"),
         (Match(fields=["confirm"]), ASKED, "fields: ['confirm', 'reason'] is not exactly confirm"),
-        (Match(has=["x"]), sampling(), "has: not set in the request"),
+        (Match(has=["x"]), sampling(), "has: not set"),
         (Match(field_types=["string"]), form(a={"type": "object"}), "field_types: [''] has types other than string"),
         (Match(), url("https://a.example/"), "mode: 'url' needs a rule with `mode: url`"),
         (

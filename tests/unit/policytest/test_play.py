@@ -377,11 +377,11 @@ PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum:
             {"answer": {"a": 1}},
             "content: is not allowed with an accepted URL",
         ),
-        ("sampling: hi, verdict: approve", "approve", "no reviewer is asked: the effect is allow"),
+        ("sampling: hi, verdict: approve", "approve", "no review (effect: allow)"),
         (
             "sampling: {text: hi, maxTokens: 0}, verdict: approve",
             "approve",
-            "no reviewer is asked: the effect is none",
+            "no review (effect: none)",
         ),
     ],
 )

@@ -181,7 +181,7 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
         (
             review(),
             {"verdict": "approve", "reason": "x", "tell_server": True},
-            {"tell_server": "can be sent to the server only with verdict 'reject'"},
+            {"tell_server": "only a rejection can send its reason to the server"},
         ),
         (
             form(a="string"),

@@ -232,7 +232,9 @@ def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
     if webhook.format == "slack":
         for key in _given(webhook, (*KEYS, *OLD_KEYS)):
             draft.problem(
-                (*path, key), "`format: slack` is not signed; remove the key, or use `format: standard`", key=True
+                (*path, key),
+                "`format: slack` does not support signing; remove the key, or use `format: standard`",
+                key=True,
             )
         return
     for first, second in (KEYS, OLD_KEYS):
@@ -251,7 +253,7 @@ def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
         if getattr(webhook, key) == getattr(webhook, new):
             draft.problem(
                 (*path, key),
-                f"the value is the same as {new}; set the previous key, or remove this one after the rotation",
+                f"same value as {new}; set this to the previous key, or remove it once the rotation is complete",
                 key=True,
             )
 

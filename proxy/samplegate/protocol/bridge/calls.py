@@ -121,7 +121,10 @@ def beat(call: BridgedCall) -> ToClient | None:
 
 MAX_FRAMES: Final = 1000
 MAX_BYTES: Final = 32 * 1024 * 1024
-FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB are already waiting for the server to start"
+FULL: Final = (
+    "refused: too many messages are waiting for the server to start"
+    f" (limit: {MAX_FRAMES} messages or {MAX_BYTES >> 20} MiB)"
+)
 
 
 def full(stream: int, f: Frame) -> ToClient:

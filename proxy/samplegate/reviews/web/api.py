@@ -246,7 +246,9 @@ class ReviewApi:
         """
         wait = self._failed_logins.attempt(sender(request.scope))
         return (
-            problem(429, "too many wrong tokens from this address; try again later", headers={"retry-after": str(wait)})
+            problem(
+                429, "too many failed attempts from this address; try again later", headers={"retry-after": str(wait)}
+            )
             if wait
             else refused
         )

@@ -285,7 +285,7 @@ class SignIn:
         address = sender(request.scope)
         wait = self._failed_logins.attempt(address)
         if wait:
-            response = self._page(request, 429, place, f"Too many wrong tokens. Try again in {wait} seconds.")
+            response = self._page(request, 429, place, f"Too many failed attempts. Try again in {wait} s.")
             response.headers["retry-after"] = str(wait)
             return response
         self._web.log.warning("person.refused", address=address)

@@ -644,7 +644,7 @@ def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, 
         if kind is not None and not _carries(provider, model, kind, message["role"] == "tool"):
             where = "a tool result" if message["role"] == "tool" else "a message"
             raise UnsupportedRequest(
-                f"{kind} in {where} cannot be sent to {provider}; use another model, or let the client answer"
+                f"{kind} content in {where} cannot be sent to {provider}; use another model, or let the client answer"
                 " (effect: forward)"
             )
     calls = message.get("tool_calls")

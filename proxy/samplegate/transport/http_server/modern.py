@@ -210,7 +210,7 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, 
     assert isinstance(frame, Frame)
     id, method = frame.id, frame.method
     if frame.kind not in ("request", "notification"):
-        return refusal(400, "method", "clients do not send answers in 2026-07-28")
+        return refusal(400, "method", "clients cannot send responses in 2026-07-28")
     fault = envelope_fault(visit, frame, mirrored)
     if fault is not None:
         return fault

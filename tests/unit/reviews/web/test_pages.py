@@ -355,7 +355,7 @@ async def test_the_server_is_never_told_a_reason_by_an_approval(listener: Review
     await listener.open_review()
     found = await post(await signed_in(listener), do="approve", reason="looks fine", tell_server="yes")
     assert 422 == found.status_code
-    assert "can be sent to the server only with verdict 'reject'" in ParsedPage(found.text).text
+    assert "only a rejection can send its reason to the server" in ParsedPage(found.text).text
     assert "pending" == listener.store.reviews[ID].state
 
 
