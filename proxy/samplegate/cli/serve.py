@@ -29,7 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="name of the command line's server in the policy and the URL (default: default)",
     )
     parser.add_argument(
-        "--url", metavar="URL", help="serve the server at this URL instead of the servers in the settings"
+        "--url",
+        metavar="URL",
+        help="wrap the Streamable HTTP server at this URL instead of the servers in the settings",
     )
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     parser.add_argument("--protocol", choices=PROTOCOLS, help=PROTOCOL)

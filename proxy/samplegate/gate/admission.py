@@ -250,7 +250,7 @@ def refusal_text(refused: Refused) -> str:
     if refused.detail.startswith("limit "):
         return refused.detail + again
     said = {
-        "full": f"limit {refused.limit} is used up",
+        "full": f"limit {refused.limit} is reached",
         "never": f"limit {refused.limit} is smaller than this request's upper bound",
         "unavailable": f"limit {refused.limit} cannot be checked",
         "waiting": f"other requests are already waiting for limit {refused.limit}",

@@ -265,8 +265,8 @@ class With(Strict, frozen=True):
         Literal["keep", "withhold"],
         Meta(
             description=(
-                "What happens to an answer over the limit of output tokens: `keep` passes on up to 1.25 times the"
-                " limit."
+                "What happens to an answer over the limit of output tokens: `keep` passes it on if it has at most 1.25"
+                " times as many; `withhold` never does."
             )
         ),
     ] = "keep"
@@ -379,7 +379,13 @@ class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
     with_: Annotated[With, Meta(description="Constraints on the model call.")] = With()
     on_timeout: Annotated[Otherwise, Meta(description="What happens if the model takes too long.")] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve capacity from before anything else happens, all or none.")
+        list[str],
+        Meta(
+            description=(
+                "Limits to reserve capacity in before anything else happens. Either all reservations succeed or none is"
+                " made."
+            )
+        ),
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
     review_answer: Annotated[
@@ -410,7 +416,13 @@ class AnswerRule(RuleBase, frozen=True, tag="answer"):
         ),
     ] = None
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve capacity from before anything else happens, all or none.")
+        list[str],
+        Meta(
+            description=(
+                "Limits to reserve capacity in before anything else happens. Either all reservations succeed or none is"
+                " made."
+            )
+        ),
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 
@@ -429,7 +441,13 @@ class ForwardRule(RuleBase, frozen=True, tag="forward"):
         "unanswered"
     )
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve capacity from before anything else happens, all or none.")
+        list[str],
+        Meta(
+            description=(
+                "Limits to reserve capacity in before anything else happens. Either all reservations succeed or none is"
+                " made."
+            )
+        ),
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 
@@ -464,7 +482,13 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
         Otherwise, Meta(description="What happens if there is no decision in time, or the model takes too long.")
     ] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="Limits to reserve capacity from before a reviewer is asked, all or none.")
+        list[str],
+        Meta(
+            description=(
+                "Limits to reserve capacity in before a reviewer is asked. Either all reservations succeed or none is"
+                " made."
+            )
+        ),
     ] = []
     on_limit: Annotated[OnLimit, Meta(description="What happens if a limit is reached.")] = "unanswered"
 

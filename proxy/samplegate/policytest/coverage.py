@@ -114,7 +114,7 @@ def _untaken(entry: CompiledRule, arms: int) -> str:
     what = "no case covers its effect as a shadow rule" if entry.rule.shadow else "no case covers its effect"
     verb = "is" if arms == 1 else "are"
     uncovered = f" ({arms} of its branches {verb} not covered either)" if arms else ""
-    return f"{what}; add a case that it matches and carries out{uncovered}"
+    return f"{what}; add a case that this rule matches and decides{uncovered}"
 
 
 def _uncounted(entries: Sequence[CompiledRule], root: tree.Node) -> Iterator[Missing]:

@@ -246,8 +246,8 @@ class Asked(Scene, frozen=True, kw_only=True):
         str | list[str] | None,
         Meta(
             description=(
-                "The name of the call in flight, or one name for each candidate. Default: all calls of the same"
-                " tool in a case count as one call."
+                "The name of the call in flight, or a list of names if the request may belong to several calls."
+                " Default: all calls of the same tool in a case count as one call."
             )
         ),
     ] = None

@@ -158,7 +158,7 @@ def _type(schema: Mapping[str, Any], revision: str) -> FieldType | None:
 def _fault(type_: FieldType, schema: Mapping[str, Any]) -> str | None:
     """The reason why a property of that type is not flat; None if it is."""
     if (odd := _unknown(schema, _OWN[type_] | _NOTES | {"type"})) is not None:
-        return f"{quoted_name(odd)} is not supported in a flat {type_} field"
+        return f"{quoted_name(odd)} is not supported in a {type_} field"
     for name in schema.keys() & _COUNTS:
         if not _is_count(schema[name]):
             return f"{name} is not a non-negative integer"

@@ -210,8 +210,8 @@ def exposure_error(bound: Address, settings: ServeSettings) -> str | None:
     if bound.is_loopback or settings.callers.required:
         return None
     return (
-        f"listen: {bound} is in use until a restart, and is reachable from other machines without a token;"
-        " keep `callers:`, or restart with listen: on 127.0.0.1"
+        f"listen: the gate listens on {bound}, which is reachable from other machines without a token;"
+        " configure `callers:`, or set listen: to 127.0.0.1 and restart"
     )
 
 

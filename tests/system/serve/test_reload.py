@@ -112,9 +112,9 @@ async def test_callers_stay_while_other_machines_reach_the_listener_whatever_the
         report = await w.reloads.reload()
         assert "refused" == report.result
         assert report.problems[0].startswith(
-            "listen: 0.0.0.0:8080 is in use until a restart, and is reachable from other machines"
+            "listen: the gate listens on 0.0.0.0:8080, which is reachable from other machines without a token;"
         )
-        assert "keep `callers:`" in report.problems[0]
+        assert "configure `callers:`" in report.problems[0]
         assert [] == w.done
         write(tmp_path, listen="127.0.0.1:8080", callers=CALLERS)
         assert ("unchanged", ("listen",)) == ((report := await w.reloads.reload()).result, report.restart)

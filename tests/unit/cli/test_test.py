@@ -190,7 +190,7 @@ def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Writ
         "p_test.yaml: 1 case, all passed",
         "p.yaml:5: rule 'docs': server: no matching request has 'mail'; add a case with it",
         (
-            "p.yaml:6: rule 'rest': no case covers its effect; add a case that it matches and carries out (1 of its"
+            "p.yaml:6: rule 'rest': no case covers its effect; add a case that this rule matches and decides (1 of its"
             " branches is not covered either)"
         ),
         "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%)",

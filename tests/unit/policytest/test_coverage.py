@@ -195,8 +195,8 @@ def test_the_arms_of_a_rule_that_is_not_reached_are_told_with_it() -> None:
         Missing(
             5,
             "a",
-            "no case covers its effect; add a case that it matches and carries out (2 of its branches are not covered"
-            " either)",
+            "no case covers its effect; add a case that this rule matches and decides (2 of its branches are not"
+            " covered either)",
         ),
     ) == found.missing
 

@@ -123,7 +123,7 @@ def _model(draft: Draft, path: Path, model: Model) -> None:
     elif model.cases is not None:
         draft.problem(
             (*path, "cases"),
-            f"only `model: {SCRIPTED}` has this key, and this model is {quoted(model.model)}; remove the key",
+            f"is only valid with `model: {SCRIPTED}`, but this model is {quoted(model.model)}; remove the key",
             key=True,
         )
     _key(draft, path, model)

@@ -446,7 +446,9 @@ class LegacyClient:
             return [
                 ToClient(
                     stream,
-                    frames.error(f.id, results.METHOD_NOT_FOUND, f"method not found: {f.method} (not in a session)"),
+                    frames.error(
+                        f.id, results.METHOD_NOT_FOUND, f"method not found: {f.method} (not available in a session)"
+                    ),
                     True,
                 )
             ]
