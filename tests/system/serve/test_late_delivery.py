@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.fakes import rounds
-from tests.fakes.daemon import BOUND, Gate
+from tests.fakes.daemon import ACCEPT, BOUND, Gate
 from tests.fakes.rounds import Client
 from tests.paths import PROGRAMS
 
@@ -82,12 +83,24 @@ async def test_a_request_for_which_no_stream_is_open_goes_on_the_next_one(late: 
 async def test_a_client_that_reads_as_fast_as_it_can_loses_nothing_of_large_notifications(
     late: Gate, times: int, count: int, size: int
 ) -> None:
-    """``times`` calls, each with ``count`` notifications of ``size`` MiB right before its answer."""
-    async with talking(late, standalone=False) as client:
+    """``times`` calls, each with ``count`` notifications of ``size`` MiB right before its answer.
+
+    The client parses nothing before the end, and its buffer has room for everything.
+    """
+    told: list[int] = []
+    async with talking(late, standalone=False) as client, aiohttp.ClientSession(read_bufsize=64 << 20) as http:
         for time in range(times):
-            async with asyncio.timeout(BOUND):
-                assert "done" == await client.call(f"call-{time}", f"tell-{count}-{size * 1024 * 1024}")
-    assert [size * 1024 * 1024] * count * times == [len(said["params"]["data"]) for said in client.told]
+            params = {"name": f"tell-{count}-{size * 1024 * 1024}", "arguments": {}}
+            body = json.dumps({"jsonrpc": "2.0", "id": f"call-{time}", "method": "tools/call", "params": params})
+            async with (
+                asyncio.timeout(BOUND),
+                http.post(client.url, data=body, headers={**ACCEPT, **client.headers}) as response,
+            ):
+                lines = (await response.read()).split(b"\n")
+            frames = [json.loads(line[5:]) for line in lines if line.startswith(b"data:") and line[5:].strip()]
+            assert ("call-" + str(time), "done") == (frames[-1]["id"], frames[-1]["result"]["content"][0]["text"])
+            told += [len(frame["params"]["data"]) for frame in frames[:-1]]
+    assert [size * 1024 * 1024] * count * times == told
 
 
 @pytest.fixture(scope="module")
