@@ -1,4 +1,4 @@
-"""Runs of `samplegate run` in front of the server of `programs/pushing.py`, in both protocol versions."""
+"""Frames of both protocol versions, and runs of `samplegate run` with them in front of `programs/pushing.py`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from typing import Any, Final
 from tests.paths import PROGRAMS, PROXY
 
 SERVER: Final = str(PROGRAMS / "pushing.py")
-
-
 META: Final = "io.modelcontextprotocol/"
-
-
 ANSWERS: Final = (
     "version: 1\nrules:\n  - {name: canned, match: {kind: sampling}, effect: answer, content: from the policy}\n"
 )
-
-
+FORWARDS: Final = "version: 1\nrules:\n  - {name: client, match: {kind: sampling}, effect: forward}\n"
+WARNING: Final = "protocol.learned"
 CAPABLE: Final[dict[str, Any]] = {"sampling": {}}
+FROM_CLIENT: Final = {"role": "assistant", "content": {"type": "text", "text": "from the client"}, "model": "person"}
 
 
 def modern(id: int, method: str, capabilities: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
@@ -37,9 +34,20 @@ def legacy(id: int, method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
 
+def call(id: int, tool: str, capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
+    return modern(id, "tools/call", capabilities, name=tool, arguments={})
+
+
+def text(answer: dict[str, Any]) -> str:
+    """The text of a call's answer."""
+    found: str = answer["result"]["content"][0]["text"]
+    return found
+
+
 INITIALIZE: Final = legacy(
     90, "initialize", protocolVersion="2025-11-25", capabilities=CAPABLE, clientInfo={"name": "c", "version": "1"}
 )
+DISCOVER: Final = modern(80, "server/discover")
 
 
 class Run:
@@ -94,14 +102,8 @@ class Run:
             if frame.get("id") == request["id"] and "method" not in frame:
                 return frame
             if frame.get("method") == "sampling/createMessage":
-                result = {
-                    "role": "assistant",
-                    "content": {"type": "text", "text": "from the client"},
-                    "model": "person",
-                }
-                process.stdin.write(
-                    json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}).encode() + b"\n"
-                )
+                reply = {"jsonrpc": "2.0", "id": frame["id"], "result": FROM_CLIENT}
+                process.stdin.write(json.dumps(reply).encode() + b"\n")
                 process.stdin.flush()
         raise AssertionError(f"the gate ended: {process.communicate()[1].decode()}")
 
@@ -113,7 +115,3 @@ class Run:
         return [
             frame["method"] + "+" * (f"{META}protocolVersion" in frame["params"].get("_meta", {})) for frame in asked
         ]
-
-
-def call(id: int, tool: str, capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
-    return modern(id, "tools/call", capabilities, name=tool, arguments={})

@@ -8,26 +8,28 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from tests.fakes.daemon import Client, client, serving
-from tests.fakes.version_runs import ANSWERS, CAPABLE, INITIALIZE, META, SERVER, Run, call, legacy, modern
+from tests.fakes.version_runs import (
+    ANSWERS,
+    CAPABLE,
+    DISCOVER,
+    FORWARDS,
+    INITIALIZE,
+    META,
+    SERVER,
+    WARNING,
+    Run,
+    call,
+    legacy,
+    text,
+)
 from tests.paths import PROXY
 
-FORWARDS: Final = "version: 1\nrules:\n  - {name: client, match: {kind: sampling}, effect: forward}\n"
-WARNING: Final = "protocol.learned"
-
 pytestmark = pytest.mark.timeout(120)
-
-
-def text(answer: dict[str, Any]) -> str:
-    found: str = answer["result"]["content"][0]["text"]
-    return found
-
-
-DISCOVER: Final = modern(80, "server/discover")
 
 
 # -- run

@@ -24,34 +24,23 @@ from tests.fakes.dialogue import KEY, Dialogue
 from tests.fakes.gate_ports import Silent
 from tests.fakes.programs.pushing import Pushing
 from tests.fakes.relay import FakeLink, RelayPorts
+from tests.fakes.version_runs import (
+    ANSWERS,
+    CAPABLE,
+    DISCOVER,
+    FORWARDS,
+    FROM_CLIENT,
+    INITIALIZE,
+    META,
+    WARNING,
+    call,
+    legacy,
+    modern,
+    text,
+)
 from tests.fakes.virtual_time import VirtualLoop
 
-META: Final = "io.modelcontextprotocol/"
-ANSWERS: Final = (
-    "version: 1\nrules:\n  - {name: canned, match: {kind: sampling}, effect: answer, content: from the policy}\n"
-)
-FORWARDS: Final = "version: 1\nrules:\n  - {name: client, match: {kind: sampling}, effect: forward}\n"
-CAPABLE: Final[dict[str, Any]] = {"sampling": {}}
-WARNING: Final = "protocol.learned"
-FROM_CLIENT: Final = {"role": "assistant", "content": {"type": "text", "text": "from the client"}, "model": "person"}
 BOUND: Final = 1_000.0
-
-
-def modern(id: int, method: str, capabilities: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-    own = {
-        f"{META}protocolVersion": "2026-07-28",
-        f"{META}clientCapabilities": CAPABLE if capabilities is None else capabilities,
-    }
-    return {"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": own}}
-
-
-def legacy(id: int, method: str, **params: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-
-
-INITIALIZE: Final = legacy(
-    90, "initialize", protocolVersion="2025-11-25", capabilities=CAPABLE, clientInfo={"name": "c", "version": "1"}
-)
 
 
 class End(FakeLink):
@@ -168,18 +157,6 @@ class Run:
         return [
             frame["method"] + "+" * (f"{META}protocolVersion" in frame["params"].get("_meta", {})) for frame in asked
         ]
-
-
-def call(id: int, tool: str, capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
-    return modern(id, "tools/call", capabilities, name=tool, arguments={})
-
-
-def text(answer: dict[str, Any]) -> str:
-    found: str = answer["result"]["content"][0]["text"]
-    return found
-
-
-DISCOVER: Final = modern(80, "server/discover")
 
 
 # -- the setting
