@@ -110,7 +110,7 @@ deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and sy
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
 soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and many requests that wait for reviewers (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
-	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak tests/system/serve $(ARGS)
+	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak -o faulthandler_timeout=7200 tests/soak tests/system/serve $(ARGS)
 
 faults: dev ## check that the tests notice each seeded fault (tests/faults/README.md; ARGS='NUMBERS --tests PATHS -j JOBS')
 	@$(BIN)/python -m tests.faults.run $(ARGS)

@@ -39,11 +39,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the collected modules from later garbage collections. Each would take most of a second, and would count
-    for some test."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Check the time limits. Then exclude the collected modules from later garbage collections: each would take most of
+    a second, and would count for some test."""
+    last = float(session.config.getini("faulthandler_timeout"))
+    if late := [item.nodeid for item in session.items if time_limit(item) >= last]:
+        raise pytest.UsageError(
+            f"{late[0]} and {len(late) - 1} more: pytest would kill the process before the time limit of the test;"
+            f" set faulthandler_timeout (now {last:g} s) above it"
+        )
     gc.collect()
     gc.freeze()
+
+
+def time_limit(item: pytest.Item) -> float:
+    """Seconds that a test may take by the clock on the wall."""
+    marker = item.get_closest_marker("timeout")
+    return (float(marker.args[0]) if marker else DEFAULT_SECONDS) * profiles.slowdown()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,12 +73,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """End a test that hangs, including its setup and teardown. Without SIGALRM, pytest's own `faulthandler_timeout`
-    ends the run."""
+    """End a test that hangs, including its setup and teardown. If SIGALRM is missing, or cannot end it, pytest's own
+    `faulthandler_timeout` ends the process."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         return (yield)
-    marker = item.get_closest_marker("timeout")
-    seconds = (float(marker.args[0]) if marker else DEFAULT_SECONDS) * profiles.slowdown()
+    seconds = time_limit(item)
 
     def ring(_number: int, frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, 5.0)  # again, should something swallow this one
