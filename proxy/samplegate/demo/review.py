@@ -72,6 +72,12 @@ class SignalScope:
         finally:
             self._open = False
 
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if there was a signal. Loops that wait call it, because an interrupt may get lost: if
+        it is raised in a finalizer, or if the signal arrives right before a system call that waits."""
+        if self._asked:
+            raise KeyboardInterrupt
+
     def _leave(self, _number: int, _frame: FrameType | None) -> None:
         self._asked = True
         if self._open:
@@ -254,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code, last = OK, ""
         try:
             with _gate(folder, leaving) as gate, _clients(gate, args.era) as clients, leaving.may_leave():
-                code = _run(gate, clients, args)
+                code = _run(gate, clients, args, leaving)
         except KeyboardInterrupt:
             last = "\nInterrupted before both were decided; pending requests are withdrawn."
         except DemoFailed as problem:
@@ -325,14 +331,16 @@ def _client(gate: RunningGate, era: Era, tool: str, arguments: Mapping[str, str]
     )
 
 
-def _run(gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace) -> int:
+def _run(
+    gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace, leaving: SignalScope
+) -> int:
     api = ReviewApiClient(gate.page, gate.token)
     until = time.monotonic() + args.seconds
-    waiting = _wait_for_reviews(gate, api, clients)
+    waiting = _wait_for_reviews(gate, api, clients, leaving)
     _print_reviews(gate, waiting)
     if args.answer_by_itself:
         _decide(api, waiting)
-    reports = [_client_report(client, until) for client in clients]
+    reports = [_client_report(client, until, leaving) for client in clients]
     _print_answers(reports)
     return (
         FAILED
@@ -342,12 +350,13 @@ def _run(gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argp
 
 
 def _wait_for_reviews(
-    gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.Popen[str]]
+    gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.Popen[str]], leaving: SignalScope
 ) -> list[dict[str, Any]]:
     """Both reviews once they are pending, the sampling request first."""
     until = time.monotonic() + REVIEWS_TIMEOUT
     while len(found := api.waiting()) < len(CALLS):
-        ended = [_client_report(client, until) for client in clients if client.poll() is not None]
+        leaving.check()
+        ended = [_client_report(client, until, leaving) for client in clients if client.poll() is not None]
         if ended or time.monotonic() > until:
             raise DemoFailed(
                 f"{len(found)} of {len(CALLS)} reviews are pending; ended calls: {ended}; the gate's log:"
@@ -366,16 +375,27 @@ def _decide(api: ReviewApiClient, waiting: Sequence[dict[str, Any]]) -> None:
     print(f"Answered the form: {json.dumps(FORM)}\n")
 
 
-def _client_report(client: subprocess.Popen[str], until: float) -> CallReport | None:
-    """The client's report; None after the deadline."""
-    try:
-        said, errors = client.communicate(timeout=max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
+def _client_report(client: subprocess.Popen[str], until: float, leaving: SignalScope) -> CallReport | None:
+    """The client's report; None after the deadline. Raises KeyboardInterrupt after a signal."""
+    output = _output(client, until, leaving)
+    if output is None:
         return None
+    said, errors = output
     try:
         return CallReport(**json.loads(said))
     except ValueError:
         return CallReport(failure=f"the client failed: {errors.strip()[-500:]}")
+
+
+def _output(client: subprocess.Popen[str], until: float, leaving: SignalScope) -> tuple[str, str] | None:
+    while True:
+        leaving.check()
+        left = until - time.monotonic()
+        try:
+            return client.communicate(timeout=min(max(0.0, left), POLL_INTERVAL))
+        except subprocess.TimeoutExpired:
+            if left <= 0:
+                return None
 
 
 def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None:

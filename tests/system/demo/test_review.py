@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -138,6 +139,19 @@ def test_a_signal_leaves_only_where_it_may_and_once() -> None:
         signal.raise_signal(signal.SIGINT)
     with SignalScope() as leaving, pytest.raises(KeyboardInterrupt), leaving.may_leave():
         _hangs_up()
+
+
+def test_a_signal_whose_interrupt_got_lost_ends_the_wait_for_a_client() -> None:
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as it,
+        SignalScope() as leaving,
+    ):
+        signal.raise_signal(signal.SIGTERM)  # where nothing is raised
+        with pytest.raises(KeyboardInterrupt):
+            review._client_report(it, time.monotonic() + 30, leaving)
+        it.kill()
 
 
 def test_a_signal_that_was_ignored_stays_so_and_all_are_given_back() -> None:
