@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from typing import Final
 
+from samplegate.printable import printable, without_hashes
+
 # characters of one line on stderr: a name chosen by a peer may have any length
 MAX_LINE: Final = 4096
 
@@ -27,6 +29,4 @@ def escaped(text: str) -> str:
     """
     if len(text) > MAX_LINE:
         text = text[: MAX_LINE - 1] + "…"
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text.replace("##", "#\\x23")
+    return without_hashes(printable(text))
