@@ -31,6 +31,7 @@ PAGES: Final = [
     REFERENCE,
     ROOT / "proxy" / "README.md",
     OPERATORS,
+    ROOT / "action" / "README.md",
     DECISIONS,
     ROOT / "docs" / "commands.md",
     ROOT / "bench" / "README.md",
@@ -125,9 +126,12 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
             with pytest.raises(SettingsError) as refused:  # the secrets of the example do not exist here
                 load_serve({"HOME": "/srv/u"}, file=tmp_path / "serve.yaml")
             assert [] == [problem for problem in refused.value.problems if "/run/secrets/" not in problem]
+        case "workflow":  # tests/acceptance/ci/test_lint.py reads it with GitHub's schema
+            assert "jobs" in plain_value(compose(text)[0])
         case _:
             pytest.fail(
-                f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, settings, tests, script"
+                f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, settings, tests, script,"
+                " workflow"
             )
 
 
