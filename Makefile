@@ -18,14 +18,16 @@ UNIT := tests/unit
 SLOW := tests/system tests/upgrade tests/faults tests/acceptance
 DEPLOYMENT := tests/deployment
 CONFORMANCE := tests/conformance
+ADOPTION := tests/adoption
 # A unit test fails if it takes more CPU time than this; tests with a longer wall time are listed.
 BUDGET := --hypothesis-profile dev --cpu-budget 0.5 --durations 0 --durations-min 0.5
 SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/acceptance/sdk/.envs
+AGENTS := tests/adoption/agents
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance deployment soak faults check format lint docs types coverage bench structure lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption deployment soak faults check format lint docs types coverage bench structure lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,10 +69,18 @@ $(ENVS)/%/.installed: tests/acceptance/sdk/%.lock | $(BIN)/python
 	@touch $@
 
 # node and npm come from a wheel, in the version the lock names: the machine needs no installation of its own, and an existing one is not touched
-NPM := $(BIN)/python tests/acceptance/sdk/node.py npm --prefix tests/acceptance/sdk
+NODE := $(BIN)/python tests/acceptance/sdk/node.py
+NPM := $(NODE) npm --prefix tests/acceptance/sdk
 tests/acceptance/sdk/node_modules/.installed: tests/acceptance/sdk/package.json tests/acceptance/sdk/package-lock.json $(ENVS)/node/.installed
 	@echo "installing the counterparts from npm"
 	@$(NPM) ci --ignore-scripts
+	@touch $@
+
+# Packages run no scripts when they are installed. The one of Claude Code, which puts the platform's binary in its place, is run by name.
+$(AGENTS)/node_modules/.installed: $(AGENTS)/package.json $(AGENTS)/package-lock.json $(ENVS)/node/.installed
+	@echo "installing Claude Code and Codex from npm (800 MB)"
+	@$(NODE) npm --prefix $(AGENTS) ci --ignore-scripts
+	@$(NODE) node $(AGENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
 	@touch $@
 
 # --- using it -------------------------------------------------------------------------------------------------------------------------
@@ -106,6 +116,9 @@ nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`:
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) $(CONFORMANCE) $(ARGS)
 
+adoption: dev $(ENVS)/sdk2/.installed $(AGENTS)/node_modules/.installed ## Claude Code and Codex, headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
+	@LONG="$(LONG)" $(BIN)/python $(PYTEST) $(ADOPTION) $(ARGS)
+
 deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and systemd's tools
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
@@ -133,7 +146,7 @@ types: dev ## mypy --strict and pyright
 
 coverage: dev counterparts packages ## run the tests and report the lines that they do not reach
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage run -m pytest --ignore $(ADOPTION) $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
@@ -151,12 +164,14 @@ lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the new
 lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@rm -f tests/acceptance/sdk/package-lock.json
 	@$(NPM) install --package-lock-only --ignore-scripts
+	@rm -f $(AGENTS)/package-lock.json
+	@$(NODE) npm --prefix $(AGENTS) install --package-lock-only --ignore-scripts
 	@rm -f bench/package-lock.json
-	@$(BIN)/python tests/acceptance/sdk/node.py npm --prefix bench install --package-lock-only --ignore-scripts
+	@$(NODE) npm --prefix bench install --package-lock-only --ignore-scripts
 
 build: dev ## build the wheel and the source archive in dist/
 	@$(BIN)/python -m hatchling build
 
 clean: ## remove everything that make created, including the environments
-	rm -rf $(VENV) $(ENVS) tests/acceptance/sdk/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) tests/acceptance/sdk/node_modules $(AGENTS)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

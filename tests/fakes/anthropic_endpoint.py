@@ -19,7 +19,9 @@ _STOPS: Final = {
 }
 
 
-class _Handler(Handler):
+class MessagesHandler(Handler):
+    """A connection that speaks the messages format."""
+
     def last_text(self, body: dict[str, Any]) -> str:
         content = body["messages"][-1]["content"]
         return content if isinstance(content, str) else " ".join(map(_text, content)).strip()
@@ -89,7 +91,7 @@ class _Handler(Handler):
 class Endpoint(model_endpoint.Endpoint):
     """The endpoint for Anthropic's message format."""
 
-    handler = _Handler
+    handler = MessagesHandler
     provider = "anthropic"
 
 

@@ -13,7 +13,7 @@ import select
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final, Self
 
@@ -39,6 +39,8 @@ class Use:
     name: str | None = None
     id: str | None = "use-1"
     signature: str | None = None
+    namespace: str | None = None
+    """The group of tools that it belongs to, in the responses format."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +196,8 @@ class Handler(BaseHTTPRequestHandler, ABC):
 
     def say(self, body: dict[str, Any], said: Said) -> None:
         model = self.model_of(body)
-        uses = tuple(Use(use.arguments, use.name or self.first_tool(body), use.id, use.signature) for use in said.uses)
-        said = Said(**{**vars(said), "uses": uses})
+        uses = tuple(replace(use, name=use.name or self.first_tool(body)) for use in said.uses)
+        said = replace(said, uses=uses)
         if self.is_stream(body) and not said.plain:
             self.stream(model, said)
         elif said.after == "hold":

@@ -11,7 +11,9 @@ from tests.fakes.model_endpoint import FAULTS, SAID, Handler, Said, event, joine
 _INCOMPLETE: Final = {"length": "max_output_tokens", "filter": "content_filter"}
 
 
-class _Handler(Handler):
+class ResponsesHandler(Handler):
+    """A connection that speaks the responses format."""
+
     def model_of(self, body: dict[str, Any]) -> str:
         """The first text of the request if it names an answer, else the model's name: litellm streams these models only
         under names that it knows."""
@@ -51,6 +53,8 @@ class _Handler(Handler):
                     "delta": text,
                 }
             )
+        if said.texts:
+            yield event({"type": "response.output_item.done", "output_index": 0, "item": _message(said)})
         for index, item in enumerate(_calls(said), 1):
             yield event(
                 {"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}}
@@ -71,7 +75,7 @@ class _Handler(Handler):
 class Endpoint(model_endpoint.Endpoint):
     """The endpoint for the responses format."""
 
-    handler = _Handler
+    handler = ResponsesHandler
     prefix = "/v1"
     provider = "openai"
 
@@ -83,6 +87,7 @@ def _calls(said: Said) -> list[dict[str, Any]]:
             "id": f"fc_{n}",
             "call_id": use.id or "",
             "name": use.name,
+            **({} if use.namespace is None else {"namespace": use.namespace}),
             "arguments": use.arguments,
             "status": "completed",
         }
@@ -90,9 +95,12 @@ def _calls(said: Said) -> list[dict[str, Any]]:
     ]
 
 
-def _response(model: str, said: Said) -> dict[str, Any]:
+def _message(said: Said) -> dict[str, Any]:
     text = {"type": "output_text", "text": joined(said.texts), "annotations": []}
-    message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text]}
+    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [text]}
+
+
+def _response(model: str, said: Said) -> dict[str, Any]:
     response: dict[str, Any] = {
         "id": "resp_1",
         "object": "response",
@@ -100,7 +108,7 @@ def _response(model: str, said: Said) -> dict[str, Any]:
         "model": f"{model}-2026-01",
         "status": "incomplete" if said.stop in _INCOMPLETE else "completed",
         "incomplete_details": {"reason": _INCOMPLETE[said.stop]} if said.stop in _INCOMPLETE else None,
-        "output": [*([message] if said.texts else []), *_calls(said)],
+        "output": [*([_message(said)] if said.texts else []), *_calls(said)],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],

@@ -93,8 +93,9 @@ def test_locks_agree_on_what_they_share() -> None:
     assert {} == {name: versions for name, versions in pins.items() if len(versions) > 1}
 
 
-def test_the_npm_lock_has_hashes_and_no_address() -> None:
-    lock = json.loads((ROOT / "tests/acceptance/sdk/package-lock.json").read_text("utf-8"))
+@pytest.mark.parametrize("folder", ["tests/acceptance/sdk", "tests/adoption/agents", "bench"])
+def test_the_npm_lock_has_hashes_and_no_address(folder: str) -> None:
+    lock = json.loads((ROOT / folder / "package-lock.json").read_text("utf-8"))
     packages = {name: entry for name, entry in lock["packages"].items() if name}
     assert [] == [name for name, entry in packages.items() if "integrity" not in entry]
     assert [] == [name for name, entry in packages.items() if "resolved" in entry], "run 'make lock-npm'"
