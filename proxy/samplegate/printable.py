@@ -20,6 +20,6 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
-def without_hashes(text: str) -> str:
+def without_hashes(text: str, *, escape: str = r"\x23") -> str:
     """The text without ``##``, which starts a command in the logs of some CI systems, anywhere in a line."""
-    return _HASHES.sub(r"#\1\\x23", text)
+    return _HASHES.sub(lambda found: f"#{found[1]}{escape}", text)

@@ -7,17 +7,28 @@ Runs nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from samplegate.ci.annotations import Annotation, Level, annotation_lines
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import FileKind, count, environment, file_kind, print_error, read
+from samplegate.cli.files import (
+    FileKind,
+    count,
+    environment,
+    file_kind,
+    json_text,
+    print_error,
+    print_lines,
+    read,
+    workspace_path,
+)
 from samplegate.errors import InputError
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
@@ -36,6 +47,8 @@ from samplegate.yamlfile.tree import Path as Place
 ANY_SERVER: Final = "any server"
 OTHER_SERVERS: Final = "any other server"
 LOCAL: Final = "local"
+TITLE: Final = "samplegate check"
+"""Title of the annotations."""
 
 _ERAS: Final[tuple[tuple[Era, str], ...]] = (("legacy", LEGACY[-1]), ("modern", MODERN[-1]))
 
@@ -73,7 +86,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: values for ${VAR} in the policy"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", "github"),
+        default="text",
+        help="text, one JSON object, or text and annotations for GitHub (default: text)",
+    )
+    parser.add_argument("--json", action="store_const", dest="format", const="json", help="the same as --format json")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -85,11 +104,12 @@ def command(args: argparse.Namespace) -> int:
         print_error(str(problem))
         return UNREADABLE
     files = [_check(path, variables) for path in dict.fromkeys(args.policies)]
-    if args.json:
-        print(json.dumps({"files": [_json(result) for result in files]}, indent=2, ensure_ascii=False))
+    if args.format == "json":
+        print(json_text({"files": [_json(result) for result in files]}))
     else:
-        for result in files:
-            print("\n".join(_report(result)), end="\n" if result.unreadable is None else "")
+        print_lines(line for result in files for line in _report(result))
+    if args.format == "github":
+        print("".join(f"{line}\n" for line in annotation_lines(chain.from_iterable(map(_annotations, files)))), end="")
     unreadable = [result.unreadable for result in files if result.unreadable is not None]
     for message in unreadable:
         print_error(message)
@@ -186,6 +206,20 @@ def _report(result: CheckResult) -> Iterator[str]:
     for group in result.server_groups:
         yield from (f"{result.file}: {group}: {coverage}" for coverage in group.requests)
     yield from (f"{result.file}: {line}" for line in _version_notes(result))
+
+
+def _annotations(result: CheckResult) -> Iterator[Annotation]:
+    if result.unreadable is not None:
+        yield Annotation("error", result.unreadable, TITLE, workspace_path(result.file))
+    yield from (_annotation("error", problem, str(problem)) for problem in result.problems)
+    if result.loaded is not None:
+        yield from (_annotation("warning", warning, _finding_line(warning)) for warning in result.loaded.warnings)
+        yield from (_annotation("notice", note, _finding_line(note, "note")) for note in result.notes)
+
+
+def _annotation(level: Level, problem: Problem, line: str) -> Annotation:
+    """The line of text about a problem, at its place."""
+    return Annotation(level, line, TITLE, workspace_path(Path(problem.file)), problem.line, problem.column)
 
 
 def _persistent_limits(result: CheckResult) -> list[str]:

@@ -1,19 +1,24 @@
-"""Inputs of the commands: files and their kinds, tests of a policy, environment, and capabilities of ``--client``."""
+"""Inputs and outputs of the commands: files and their kinds, tests of a policy, environment, capabilities of
+``--client``, and text that no CI runner takes for a command."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TextIO, TypeAlias, get_args
 
+from samplegate.ci.annotations import inert
 from samplegate.cli import FAILED, UNREADABLE
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.script import MAX_BYTES, MAX_VALUES
 from samplegate.policytest.suite import Declared
+from samplegate.printable import without_hashes
 from samplegate.yamlfile import envfile, tree
 from samplegate.yamlfile.tree import compose
 
@@ -21,6 +26,7 @@ FileKind: TypeAlias = Literal["policy", "tests", "script"]
 
 SUFFIX: Final = "_test"
 MAX_PLAIN_LENGTH: Final = 60
+_UNUSUAL: Final = re.compile(r"[^ -~\n]")
 
 
 def read(path: Path) -> str:
@@ -94,12 +100,61 @@ def plain(word: str) -> str:
 def report_error(problem: InputError | PolicyError) -> int:
     """Print why a command cannot work, and return its exit code."""
     if isinstance(problem, PolicyError):
-        print("\n".join(map(str, problem.problems)), file=sys.stderr)
+        print_lines(map(str, problem.problems), file=sys.stderr)
         return FAILED
     print_error(str(problem))
     return UNREADABLE
 
 
 def print_error(message: str) -> None:
-    """Print one error line to stderr."""
-    print(f"samplegate: {message}", file=sys.stderr)
+    """Print a message on stderr. Only its own line ends are kept: none of its lines is a command for a CI runner."""
+    print("\n".join(map(inert, f"samplegate: {message}".split("\n"))), file=sys.stderr)
+
+
+def print_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
+    """Print lines with names from files, logs and peers: each stays one line and is no command for a CI runner."""
+    for line in lines:
+        print(inert(line), file=file)
+
+
+def json_text(value: Any) -> str:
+    """Indented JSON, in which a CI runner finds no command: unprintable characters and ``##`` are escaped."""
+    text = _UNUSUAL.sub(
+        lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1],
+        json.dumps(value, indent=2, ensure_ascii=False).replace("\x7f", r"\u007f"),
+    )
+    return without_hashes(text, escape=r"\u0023")
+
+
+def workspace_path(path: Path) -> str | None:
+    """Path below the workspace of the CI system (GITHUB_WORKSPACE, else the current folder), with ``/``. None for a
+    path outside of it."""
+    try:
+        workspace = Path(os.environ.get("GITHUB_WORKSPACE") or ".").resolve()
+        # the file itself may be a link: it has its own lines in a change
+        place = path.resolve() if path.name == ".." else path.parent.resolve() / path.name
+        return place.relative_to(workspace).as_posix()
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: a loop of links, before Python 3.13
+        return None
+
+
+def write_report(option: str, path: Path, content: bytes) -> None:
+    """Write a report for another program: the file has its old content or all of the new one. Missing folders are
+    created. Raises InputError, which names the option."""
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe must not be replaced
+            path.write_bytes(content)
+            return
+        place = Path(os.path.realpath(path))  # a link stays
+        if not place.parent.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+        draft = place.with_name(f".samplegate-{os.urandom(8).hex()}")
+        try:
+            with draft.open("xb") as file:
+                file.write(content)
+            draft.replace(place)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"{option}: {path} cannot be written: {reason}") from None

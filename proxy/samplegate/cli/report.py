@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import settled, timestamp
 from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, KindReport, Names, Report, ServerReport
 from samplegate.cli import OK, UNREADABLE
-from samplegate.cli.files import count, plain, print_error
+from samplegate.cli.files import count, json_text, plain, print_error, print_lines
 from samplegate.config import state_folder
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
@@ -53,9 +52,10 @@ def command(args: argparse.Namespace) -> int:
     except InputError as problem:
         print_error(str(problem))
         return UNREADABLE
-    print(
-        json.dumps(_json(report, logs), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(report, logs))
-    )
+    if args.json:
+        print(json_text(_json(report, logs)))
+    else:
+        print_lines(_report(report, logs))
     for complaint in logs.complaints():
         print_error(complaint)
     return OK

@@ -14,8 +14,21 @@ from math import floor
 from pathlib import Path
 from typing import Any, Final
 
+from samplegate.ci.junit import Case, Suite, junit_xml
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import count, file_kind, is_test, policy_of, print_error, read, test_of
+from samplegate.cli.files import (
+    count,
+    file_kind,
+    is_test,
+    json_text,
+    policy_of,
+    print_error,
+    print_lines,
+    read,
+    test_of,
+    workspace_path,
+    write_report,
+)
 from samplegate.errors import InputError
 from samplegate.policy.decisions import RuleStep
 from samplegate.policy.file.load import PolicyError
@@ -129,6 +142,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="fail if the coverage of a policy is lower; implies --coverage",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write the results to FILE as JUnit XML, for CI systems"
+    )
 
 
 def _percent(text: str) -> float:
@@ -148,19 +164,24 @@ def command(args: argparse.Namespace) -> int:
     least: float | None = args.fail_under
     reached = _coverages(outcomes) if args.coverage or least is not None else {}
     if args.json:
-        print(json.dumps(_json(outcomes, reached, least), indent=2, ensure_ascii=False))
+        print(json_text(_json(outcomes, reached, least)))
     else:
         for outcome in outcomes:
-            for line in _report(outcome):
-                print(line)
+            print_lines(_report(outcome))
         for policy, found in reached.items():
-            print("\n".join(coverage_lines(policy, found, least)))
+            print_lines(coverage_lines(policy, found, least))
         if not outcomes or not all(outcome.unreadable for outcome in outcomes):
-            print(_summary(outcomes))
-    for outcome in outcomes:
-        if outcome.unreadable is not None:
-            print_error(outcome.unreadable)
-    if any(outcome.unreadable for outcome in outcomes):
+            print_lines([_summary(outcomes)])
+    errors = [outcome.unreadable for outcome in outcomes if outcome.unreadable is not None]
+    if args.junit is not None:
+        suites = _suites(outcomes, reached, least, tests_required=args.require_tests)
+        try:
+            write_report("--junit", args.junit, junit_xml(suites))
+        except InputError as problem:
+            errors.append(str(problem))
+    for error in errors:
+        print_error(error)
+    if errors:
         return UNREADABLE
     insufficient = args.require_tests and any(outcome.missing for outcome in outcomes)
     insufficient = insufficient or any(is_below_minimum(found, least) for found in reached.values())
@@ -281,6 +302,45 @@ def _summary(outcomes: Sequence[FileResult]) -> str:
     failed = sum(len(outcome.failed) for outcome in outcomes)
     cases = sum(len(outcome.trials) for outcome in outcomes)
     return f"{count(len(tried), 'file')}, {count(cases, 'case')}, {failed} failed"
+
+
+def _suites(
+    outcomes: Sequence[FileResult], reached: Mapping[Path, Coverage], least: float | None, *, tests_required: bool
+) -> Iterator[Suite]:
+    """The results as suites: one for each file, and one for each policy with a required coverage."""
+    for outcome in outcomes:
+        path = outcome.policy if outcome.missing and outcome.policy is not None else outcome.tests
+        yield Suite(str(path), tuple(_cases(path, outcome, tests_required=tests_required)))
+    if least is not None:
+        for policy, found in reached.items():
+            *missing, totals = coverage_lines(policy, found, least)
+            failure = [totals, *missing] if is_below_minimum(found, least) else []
+            yield Suite(str(policy), (_case(policy, "coverage", *failure),))
+
+
+def _cases(path: Path, outcome: FileResult, *, tests_required: bool) -> Iterator[Case]:
+    """The cases of a file; if it has none that could run, a case that tells why."""
+    if outcome.missing:
+        yield _case(path, "has tests", next(_report(outcome)), skipped=not tests_required)
+    if problems := [*outcome.problems, *([outcome.unreadable] if outcome.unreadable is not None else [])]:
+        yield _case(path, "can be run", *problems)
+    for trial in outcome.trials:
+        _, *lines = _failure(outcome.tests, trial) if trial.mismatches else [""]
+        yield _case(path, trial.case.name, *(line.removeprefix("    ") for line in lines), line=trial.line)
+
+
+def _case(path: Path, name: str, *failure: str, line: int | None = None, skipped: bool = False) -> Case:
+    """A case of a file, and why it failed: a summary and further lines. Its class is the file without its suffix,
+    because Jenkins takes a dot for the end of a package's name."""
+    return Case(
+        name,
+        str(path.with_suffix("")) if path.name else str(path),
+        failure=failure[0] if failure and not skipped else None,
+        details="\n".join(failure[1:]),
+        skipped=failure[0] if skipped else None,
+        file=workspace_path(path) or str(path),
+        line=line,
+    )
 
 
 def _json(outcomes: Sequence[FileResult], reached: Mapping[Path, Coverage], least: float | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.github_runner import commands
 from tests.fakes.shell import Run, Write
 
 GOOD = """\
@@ -222,3 +223,107 @@ def test_every_setting_by_which_a_rule_denies_is_listed_with_what_the_server_get
         if one["denials"] and "form" in one["requests"]
     )
     assert [{"rule": "forms", "wire": ["error -32602"], "when": "otherwise"}] == of_forms["denials"]
+
+
+HOSTILE = "::error::x ##[warning]y \u202e\r\n::stop-commands::z"
+
+
+def test_github_shows_problems_and_warnings_at_their_lines(
+    run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policies").mkdir()
+    write("policies/a.yaml", BAD)
+    write("policies/b.yaml", GOOD.replace("confirm: true", 'confirm: "${SAMPLEGATE_TEST}"'))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    plain = run("check", "policies/a.yaml", "policies/b.yaml")
+    ended = run("check", "--format", "github", "policies/a.yaml", "policies/b.yaml")
+    assert (1, plain.out, "") == (ended.code, ended.out[: len(plain.out)], ended.err)
+    found = commands(ended.out)
+    assert [
+        ("error", "policies/a.yaml", "1", "10"),
+        ("error", "policies/a.yaml", "3", "23"),
+        ("warning", "policies/b.yaml", "3", "131"),
+    ] == [(one.name, *(one.properties[name] for name in ("file", "line", "col"))) for one in found]
+    assert set(plain.out.splitlines()) > {one.data for one in found}
+    assert {"samplegate check"} == {one.properties["title"] for one in found}
+
+
+def test_github_shows_a_note_as_a_notice(run: Run, write: Write) -> None:
+    write("p.yaml", "version: 1\nrules: [{name: x, match: {kind: elicitation, mode: form}, effect: forward}]\n")
+    ended = run("check", "--format", "github", "p.yaml")
+    assert (0, ["notice"]) == (ended.code, [one.name for one in commands(ended.out)])
+
+
+def test_github_shows_an_unreadable_file(run: Run, write: Write) -> None:
+    write("p.yaml", GOOD)
+    ended = run("check", "--format", "github", "none.yaml", "p.yaml")
+    (found,) = commands(ended.out)
+    assert (2, "samplegate: none.yaml: cannot be read: no such file or directory\n") == (ended.code, ended.err)
+    assert ("none.yaml: cannot be read: no such file or directory", "none.yaml", None) == (
+        found.data,
+        found.properties["file"],
+        found.properties.get("line"),
+    )
+
+
+def test_a_good_policy_has_no_annotations(run: Run, write: Write) -> None:
+    write("p.yaml", GOOD)
+    assert run("check", "p.yaml") == run("check", "--format", "github", "p.yaml")
+
+
+def test_a_file_outside_of_the_workspace_is_named_in_the_message_only(
+    run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("p.yaml", BAD)
+    (tmp_path / "below").mkdir()
+    for workspace in (tmp_path / "below", tmp_path / "nowhere"):
+        monkeypatch.setenv("GITHUB_WORKSPACE", str(workspace))
+        found = commands(run("check", "--format", "github", str(tmp_path / "p.yaml")).out)
+        assert ["file" in one.properties for one in found] == [False, False]
+        assert found[0].data.startswith(str(tmp_path / "p.yaml:1:10: "))
+
+
+def test_a_path_is_relative_to_the_workspace_through_links(
+    run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    write("real/p.yaml", BAD)
+    (tmp_path / "real" / "q.yaml").symlink_to(tmp_path / "real" / "p.yaml")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path / "linked"))
+    found = commands(run("check", "--format", "github", "linked/p.yaml", "real/../real/q.yaml").out)
+    assert {"p.yaml", "q.yaml"} == {one.properties["file"] for one in found}
+
+
+def test_ten_annotations_of_a_level_are_printed_for_all_files(run: Run, write: Write) -> None:
+    names = [f"p{number}.yaml" for number in range(6)]
+    for name in names:
+        write(name, BAD)
+    found = commands(run("check", "--format", "github", *names).out)
+    assert (10, "3 more annotations of this level; the log has all of them") == (len(found), found[-1].data)
+
+
+@pytest.mark.parametrize("name", ["::error::p.yaml", "a\n::error::b.yaml", "##[error]c.yaml", "%0A::error::d.yaml"])
+@pytest.mark.parametrize("present", [False, True])
+def test_hostile_names_and_messages_give_no_commands(run: Run, write: Write, name: str, present: bool) -> None:
+    if present:
+        write(name, f"version: 1\nrules:\n  - {{name: {json.dumps(HOSTILE)}, effect: {json.dumps(HOSTILE)}}}\n")
+    ended = run("check", name)
+    assert [] == commands(ended.out + ended.err)
+    assert [] == commands(run("check", "--json", name).out)
+    annotated = run("check", "--format", "github", name)
+    assert ["error"] * (1 + present) == [one.name for one in commands(annotated.out)]
+    assert [] == commands(annotated.err)
+
+
+def test_hostile_names_in_a_good_policy_give_no_commands_and_stay_in_the_json(run: Run, write: Write) -> None:
+    name = "::error::x ##[warning]y \u034f"
+    quoted = json.dumps(name)
+    forms = f"{{name: {quoted}, match: {{kind: elicitation, mode: form}}, effect: forward, otherwise: deny}}"
+    write("p.yaml", f"version: 1\nrules:\n  - {forms}\n  - {{name: x, match: {{server: {quoted}}}, effect: deny}}\n")
+    for form in ("text", "json", "github"):
+        ended = run("check", "--format", form, "p.yaml")
+        assert 0 == ended.code, ended.out
+        assert (["notice"] if form == "github" else []) == [one.name for one in commands(ended.out + ended.err)]
+    (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
+    assert f"server {name}" in told["servers"][0]["servers"]

@@ -13,6 +13,7 @@ from samplegate.audit.record import Attempt
 from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.policy.schema import AllowRule, DenyRule, ForwardRule, Match
 from tests.fakes import logged
+from tests.fakes.github_runner import commands
 from tests.fakes.requests import compiled, form, sampling, tool
 from tests.fakes.shell import Run, Write
 
@@ -291,3 +292,17 @@ def test_names_in_a_log_drive_no_terminal(run: Run, write: Write) -> None:
         "log.jsonl", line("hello", tool("\x1b[2J\n::error::" + "x" * 300), put={"server": "\u202ex", "rule": "a\x07"})
     )
     assert run("report", "--log", "log.jsonl").out.replace("\n", "").isprintable()
+
+
+def test_names_in_a_log_give_no_command_to_a_ci_runner(run: Run, write: Write) -> None:
+    hostile = {"server": "##[error]x", "rule": "::error::a", "caller": "::debug::b"}
+    write("log.jsonl", line("hello", tool("::error::x"), put=hostile) + line("hello", tool("##[error]y"), put=hostile))
+    ended = run("report", "--log", "log.jsonl")
+    assert [] == commands(ended.out + ended.err)
+    assert r"  \x3a:error::x" in ended.out
+    told = run("report", "--json", "--log", "log.jsonl")
+    assert [] == commands(told.out)
+    assert ["##[error]x"] == list(json.loads(told.out)["servers"])
+    write("::error::z", "no json\n")
+    write("a\n::error::z", "no json\n")
+    assert [] == commands(run("report", "--log", "::error::z", "a\n::error::z", "b\n::error::z").err)

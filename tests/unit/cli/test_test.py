@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from samplegate.printable import printable
+from tests.fakes.github_runner import commands
 from tests.fakes.shell import Run, Write
 
 POLICY = """\
@@ -275,3 +279,121 @@ def test_the_starter_of_init_is_covered_whole(run: Run, model: list[str]) -> Non
     assert 0 == run("init", *model).code
     ended = run("test", "--fail-under", "100", "samplegate.yaml")
     assert 0 == ended.code, ended.out
+
+
+def junit(folder: Path) -> list[tuple[str | None, ET.Element]]:
+    """Each case of ``out.xml`` with the name of its suite."""
+    root = ET.fromstring((folder / "out.xml").read_bytes())
+    return [(suite.get("name"), case) for suite in root for case in suite]
+
+
+def test_junit_has_a_case_for_each_case(run: Run, write: Write, tmp_path: Path) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", FAILING + PASSING.removeprefix("cases:\n"))
+    plain = run("test", "p.yaml")
+    assert plain == run("test", "--junit", "out.xml", "p.yaml")
+    (suite, failed), (_, passed) = junit(tmp_path)
+    place = {"classname": "p_test", "file": "p_test.yaml"}
+    assert ("p_test.yaml", {**place, "name": "docs is asked", "line": "2"}) == (suite, failed.attrib)
+    assert ({**place, "name": "docs is denied", "line": "6"}, []) == (passed.attrib, list(passed))
+    assert ['effect: expected "none", got "deny"', "failure"] == [failed[0].get("message"), failed[0].tag]
+    assert [line.removeprefix("    ") for line in plain.out.splitlines()[1:6]] == (failed[0].text or "").split("\n")
+
+
+def test_junit_has_files_that_cannot_be_run(run: Run, write: Write, tmp_path: Path) -> None:
+    write("p_test.yaml", PASSING)
+    write("q.yaml", POLICY.replace("deny", "dny"))
+    write("q_test.yaml", PASSING)
+    assert 2 == run("test", "--junit", "out.xml", "p_test.yaml", "q.yaml", "none.yaml").code
+    assert [
+        ("p_test.yaml", "can be run", "p.yaml: cannot be read: no such file or directory"),
+        ("q_test.yaml", "can be run", run("test", "q.yaml").out.splitlines()[0]),
+        ("none_test.yaml", "can be run", "none_test.yaml: cannot be read: no such file or directory"),
+    ] == [(suite, case.get("name"), case[0].get("message")) for suite, case in junit(tmp_path)]
+    assert "q.yaml:4:49: " in (junit(tmp_path)[1][1][0].text or "")
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_junit_has_policies_without_tests(run: Run, write: Write, tmp_path: Path, required: bool) -> None:
+    write("p.yaml", POLICY)
+    assert required == run("test", "--junit", "out.xml", *["--require-tests"] * required, "p.yaml").code
+    ((suite, case),) = junit(tmp_path)
+    tag = "failure" if required else "skipped"
+    assert ("p.yaml", "has tests", tag, "p.yaml: no tests; add p_test.yaml next to it") == (
+        suite,
+        case.get("name"),
+        case[0].tag,
+        case[0].text,
+    )
+
+
+@pytest.mark.parametrize(("least", "failures"), [("100", 1), ("40", 0)])
+def test_junit_has_the_required_coverage(run: Run, write: Write, tmp_path: Path, least: str, failures: int) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
+    assert failures == run("test", "--junit", "out.xml", "--fail-under", least, "p.yaml").code
+    _, (suite, case) = junit(tmp_path)
+    assert ("p.yaml", "coverage", failures) == (suite, case.get("name"), len(case))
+    if failures:
+        summary, first, *_ = (case[0].text or "").split("\n")
+        assert "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%, below the required 100%)" == summary
+        assert first.startswith("p.yaml:5: rule 'docs': ")
+
+
+def test_junit_is_written_beside_json_into_a_new_folder_and_through_a_link(
+    run: Run, write: Write, tmp_path: Path
+) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", PASSING)
+    (tmp_path / "out.xml").symlink_to("reports/junit.xml")
+    assert 1 == json.loads(run("test", "--json", "--junit", "out.xml", "p.yaml").out)["cases"]
+    assert ["junit.xml"] == [path.name for path in (tmp_path / "reports").iterdir()]
+    assert (True, 1) == ((tmp_path / "out.xml").is_symlink(), len(junit(tmp_path)))
+    write("p_test.yaml", FAILING)
+    assert 1 == run("test", "--junit", "out.xml", "p.yaml").code
+    assert [1] == [len(case) for _, case in junit(tmp_path)]
+
+
+def test_junit_does_not_replace_a_device(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", PASSING)
+    assert 0 == run("test", "--junit", "/dev/null", "p.yaml").code
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("folder", "is a directory"), ("p.yaml/out.xml", "not a directory"), ("x" * 300, "file name too long")],
+)
+def test_junit_that_cannot_be_written_leaves_with_two(
+    run: Run, write: Write, tmp_path: Path, path: str, why: str
+) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", PASSING)
+    (tmp_path / "folder").mkdir()
+    ended = run("test", "--junit", path, "p.yaml")
+    assert (2, f"samplegate: --junit: {path} cannot be written: {why}\n") == (ended.code, ended.err)
+    assert ended.out.startswith(PASSED)
+    assert {"folder", "p.yaml", "p_test.yaml"} == {found.name for found in tmp_path.iterdir()}
+
+
+HOSTILE = "::error::x ##[warning]y ]]></failure> %0A \u034f"
+INVISIBLE = "\u202e\ufffe\r\n::stop-commands::z\x1b"
+
+
+@pytest.mark.parametrize("name", ["p.yaml", "::error::p.yaml", "a\n::error::b.yaml", "##[error]c.yaml"])
+def test_hostile_names_give_no_commands_and_valid_xml(run: Run, write: Write, tmp_path: Path, name: str) -> None:
+    rule, case = json.dumps(HOSTILE), json.dumps(HOSTILE + INVISIBLE)
+    write(name, f"version: 1\nrules:\n  - {{name: {rule}, effect: deny}}\n")
+    cases = f"cases:\n  - {{name: {case}, server: {case}, sampling: x, expect: {{effect: WHAT, rule: {case}}}}}\n"
+    for what, shown in (("deny", HOSTILE + INVISIBLE), ("dny", "can be run")):
+        write(name.replace(".yaml", "_test.yaml"), cases.replace("WHAT", what))
+        for options in ((), ("--json",), ("--fail-under", "100")):
+            ended = run("test", "--junit", "out.xml", *options, name)
+            assert 1 == ended.code, ended
+            assert [] == commands(ended.out + ended.err)
+            assert "\u202e" not in ended.out
+        (_, found), *_ = junit(tmp_path)
+        assert (printable(shown), "failure") == (found.get("name"), found[0].tag)
+    missing = run("test", f"none/{name}")
+    assert (2, []) == (missing.code, commands(missing.out + missing.err))
