@@ -103,6 +103,7 @@ def test_a_lock_file_is_enforced(tmp_path: Path, wheel: Path, python: Path) -> N
         ({"wheel": "other-1-py3-none-any.whl"}, "wheel: not a wheel of samplegate: other-1-"),
         ({"index-url": "https://example.com/simple", "version": "1,>=0"}, "version: not an exact version: 1,>=0"),
         ({"index-url": "https://example.com/simple", "version": "1", "requirements": "x.lock"}, "requirements: no "),
+        ({"run": "a/b"}, "run: not an ID: a/b"),
         ({"index-url": "https://example.com/simple", "version": "1", "python": NOT_FOUND}, "python: not Python 3.11"),
     ],
 )
