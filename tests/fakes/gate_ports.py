@@ -11,7 +11,7 @@ import anyio
 from samplegate.audit.record import Record
 from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
-from samplegate.gate.ports import Ports, ReviewPort
+from samplegate.gate.ports import Ports, Replay, ReviewPort
 from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.protocol.rounds import ClientReply, Note, Open, Release, Round, Settled
@@ -52,6 +52,7 @@ class FakePorts:
     wall: Callable[[], float] = lambda: 1e9
     in_force: Callable[[], CompiledPolicy] | None = None
     realm: str = ""
+    replay: Replay | None = None
 
     async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
         self.asked.append(request)
@@ -86,6 +87,7 @@ class FakePorts:
             reviews=self.reviews,
             in_force=self.in_force,
             realm=self.realm,
+            replay=self.replay,
         )
         return Gate(d.compiled, "hash", ports)
 

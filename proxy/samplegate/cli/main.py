@@ -25,7 +25,8 @@ exit codes:
      replay --fail-on-change: a decision changed; reviews: a decision was refused or came too late
   2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
      policy or the settings; for run: the server could not be started or did not answer its first request
-  3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused
+  3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused;
+     run --unused fail: a recorded case was not used
   If the server exits on its own, run exits with the server's code.
 """
 _RUN_EXIT_CODES: Final = """\
@@ -34,7 +35,8 @@ exit codes:
   1  the HTTP server ended its session
   2  usage error, a problem in the policy or the settings, a file that cannot be read or written, or a
      server that could not be started or did not answer its first request
-  3  with --strict: a request was denied or not answered, a call got no answer, or a batch was refused
+  3  with --strict: a request was denied or not answered, a call got no answer, or a batch was refused;
+     with --unused fail: a recorded case was not used
   If the server exits on its own, run exits with the server's code.
 """
 _FAILURES: Final = {
@@ -132,6 +134,11 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         parser.error(f"{args.name}: a command cannot be combined with --url; remove one of them")
     if args.header_from and args.url is None:
         parser.error(f"{args.name}: --header-from needs --url; it applies only to a server at a URL")
+    if args.name == "run":
+        from samplegate.cli.run import resolve_record_mode
+
+        if (wrong := resolve_record_mode(args, os.environ)) is not None:
+            parser.error(f"run: {wrong}")
     args.command = command
     return args
 

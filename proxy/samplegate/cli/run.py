@@ -4,10 +4,16 @@ starts here."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 HEADER_FROM = "header for every request to --url, such as Authorization, and the file with its value; repeatable"
 
+RECORD_MODES = ("once", "replay", "all")
+RECORD_MODE = (
+    "once: record requests that are not in the file (the default); replay: answer from the file, and ask no model and"
+    " no client (the default if the environment has CI); all: record all requests, and replace the file at the end"
+)
 PROTOCOLS = ("auto", "legacy", "modern")
 PROTOCOL = (
     "protocol version of the server on the command line: 2025-11-25 and older (legacy), 2026-07-28 (modern), or"
@@ -21,8 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n              "
         "        [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]\n                  "
         "    [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]\n                     "
-        " [--protocol auto|legacy|modern] [--record FILE] [--strict] (--url URL [--header-from NAME=FILE]... | -- CMD"
-        " ARGS...)"
+        " [--protocol auto|legacy|modern] [--record FILE [--record-mode once|replay|all] [--unused fail|ignore]]\n"
+        "                      [--strict] (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"
     )
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="policy file")
     parser.add_argument(
@@ -80,11 +86,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--record",
         type=Path,
         metavar="FILE",
-        help="record the answers of models and clients, with their content, as a cassette of scripted cases",
+        help="cassette: a file in which the answers of models and clients are recorded, with their content, as scripted"
+        " cases, or from which they are replayed",
+    )
+    parser.add_argument("--record-mode", choices=RECORD_MODES, help=RECORD_MODE)
+    parser.add_argument(
+        "--unused",
+        choices=("fail", "ignore"),
+        help="with --record-mode replay: if cases were not used, exit with 3 and list them (fail), or only count them"
+        " (ignore, the default)",
     )
     parser.add_argument(
         "--strict", action="store_true", help="exit with 3 and list the requests if any were denied or not answered"
     )
+
+
+def resolve_record_mode(args: argparse.Namespace, environment: Mapping[str, str]) -> str | None:
+    """Set the record mode if the command line does not give it: ``replay`` in CI, else ``once``. Returns why the
+    arguments contradict each other, or None."""
+    args.replays_in_ci = False
+    if args.record is None:
+        wrong = "--record-mode" if args.record_mode is not None else "--unused" if args.unused is not None else None
+        return None if wrong is None else f"{wrong} needs --record FILE"
+    if args.record_mode is None:
+        args.replays_in_ci = environment.get("CI", "").strip().lower() not in ("", "0", "false")
+        args.record_mode = "replay" if args.replays_in_ci else "once"
+    if args.unused is not None and args.record_mode != "replay":
+        return f"--unused needs --record-mode replay, but the mode is {args.record_mode}"
+    return None
 
 
 def command(args: argparse.Namespace) -> int:

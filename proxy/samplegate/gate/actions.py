@@ -6,7 +6,8 @@ Timeouts are enforced here. ``sampling.py`` asks models and ``review.py`` asks r
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from collections.abc import Mapping
+from typing import Any, Final, assert_never
 
 import anyio
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from samplegate.audit.record import Done
 from samplegate.durations import duration_text
 from samplegate.gate.admission import admit
-from samplegate.gate.ports import offload
+from samplegate.gate.ports import Replay, offload
 from samplegate.gate.request import PendingRequest
 from samplegate.gate.review import escalate, sample_reviewed
 from samplegate.gate.sampling import sample, shaped, timed_out
@@ -88,6 +89,8 @@ async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Fo
 
     A result with two readings is not released, because the server's parser might read the other one.
     """
+    if pending.ports.replay is not None:
+        return await _replay(pending, pending.ports.replay, decision, forwarded)
     result = await _client_result(pending, decision, forwarded)
     if not isinstance(result, bytes):
         return Done(result, decision)
@@ -103,6 +106,32 @@ async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Fo
             Unanswered(Reason.CLIENT, detail=f"the client's answer does not fit: {problem}"), decision, fits=False
         )
     return Done(Answered(result, "client"), decision, fits=problem is None)
+
+
+async def _replay(pending: PendingRequest, replay: Replay, decision: Decision, forwarded: Forwarded) -> Done:
+    """Release an answer from a cassette. The client did not give it now, so it counts as the policy's."""
+    request = pending.request
+    pending.begin()
+    found: Mapping[str, Any] | str | None = None
+    with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):
+        found = await replay(request, await offload(request.size, pending.params_to_record))
+    if found is None:
+        return Done(timed_out("the recorded answer is delayed beyond the rule's timeout"), decision)
+    if isinstance(found, str):
+        return Done(Unanswered(Reason.CANNOT, detail=found), decision)
+    outcome = shaped(pending, found)
+    if not isinstance(outcome, Answered):
+        return Done(outcome, decision)
+    try:
+        problem = await offload(len(outcome.result) + request.size, _misfit, request, outcome.result)
+    except strictjson.JsonFault as fault:
+        problem, verify = str(fault), True
+    else:
+        verify = forwarded.verify
+    if problem is not None and verify:
+        detail = f"the recorded answer does not fit: {problem}"
+        return Done(Unanswered(Reason.CANNOT, detail=detail), decision, fits=False)
+    return Done(outcome, decision, fits=problem is None)
 
 
 async def _client_result(pending: PendingRequest, decision: Decision, forwarded: Forwarded) -> bytes | Outcome:

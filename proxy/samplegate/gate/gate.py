@@ -79,7 +79,8 @@ class Gate:
             return Settled(await record(requests, {blocked: Done(refusal(decision), decision)}))
         if round.door == "url_error":
             return Settled(await self._leave_to_client(requests))
-        away = frozenset(key for key, pending in requests.items() if isinstance(pending.decision.act, Forwarded))
+        forwarded = frozenset(key for key, pending in requests.items() if isinstance(pending.decision.act, Forwarded))
+        away = forwarded if self.ports.replay is None else frozenset[str]()
         if round.returned is None and (away or round.roots):
             return await self._forward(requests, away)
         try:
@@ -146,7 +147,7 @@ class Gate:
             )
         return (
             left_open(Reason.CANNOT, "the reloaded policy forwards a request that was not forwarded before")
-            if isinstance(decision.act, Forwarded)
+            if isinstance(decision.act, Forwarded) and self.ports.replay is None
             else decision
         )
 
@@ -294,7 +295,13 @@ class Gate:
         return self._forward_round(requests, frozenset())
 
     async def _leave_to_client(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
-        """Forward all URLs of a -32042 error: the client receives the error itself."""
+        """Forward all URLs of a -32042 error: the client receives the error itself. A cassette has no answer to it."""
+        if self.ports.replay is not None:
+            key, pending = next(iter(requests.items()))
+            reason = "a cassette has no answers for the links of an error"
+            replayed = await self.ports.replay(pending.request, pending.request.params)
+            unanswered = Unanswered(Reason.CANNOT, detail=replayed if isinstance(replayed, str) else reason)
+            return await record(requests, {key: Done(unanswered, pending.decision)})
         releases = await record(requests, {key: Done.handed_on(pending.decision) for key, pending in requests.items()})
         if not any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             for pending in requests.values():

@@ -3,8 +3,8 @@ computations."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,11 +14,14 @@ from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.policy.schema import Stage
+from samplegate.protocol.requests import Request
 from samplegate.protocol.rounds import ClientReply, Note, Round
 from samplegate.reviews.review import Review
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Replay: TypeAlias = Callable[[Request, Mapping[str, Any]], Awaitable[Mapping[str, Any] | str]]
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -51,6 +54,9 @@ class Ports(msgspec.Struct, frozen=True):
     """The policy in force now. A round runs under the one that it began with."""
     realm: str = ""
     """Tells servers of the same name apart if they share a store, such as wrapped servers without a configured name."""
+    replay: Replay | None = None
+    """Answer a request that a rule forwards, in place of the client, from a cassette; the params are as recorded. It
+    returns the result, or the reason for none. None: the client is asked."""
     reviews: ReviewPort | None = None
     """None without a store for reviews: escalated requests are then Unanswered."""
 

@@ -17,9 +17,8 @@ from samplegate.errors import Unavailable
 from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest, blocks
 from samplegate.gate.review import use_verdicts, withdrawn_by_policy
-from samplegate.policy.redaction import clean_params
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
-from samplegate.protocol.requests import BadRequest, SamplingRequest
+from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import Release
 from samplegate.reviews.review import DECIDED
 
@@ -92,7 +91,7 @@ async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
 def _log_record(pending: PendingRequest, done: Done, time: float, duration: float) -> Record:
     """The record of an outcome with its draws, attempts and cost. Secrets in its prompt are redacted by the policy's
     patterns."""
-    attempts, request, redactor = tuple(pending.attempts), pending.item.request, pending.compiled.redactor
+    attempts = tuple(pending.attempts)
     known = [attempt.usd for attempt in attempts if attempt.usd is not None]
     done = msgspec.structs.replace(
         done,
@@ -102,11 +101,7 @@ def _log_record(pending: PendingRequest, done: Done, time: float, duration: floa
         reserved_usd=pending.reserved_usd if attempts else None,
         refused_by=done.refused_by or pending.refused_by,
         tried=(*pending.tried, *done.tried),
-        cleaned=(
-            clean_params(redactor, request.params)[0]
-            if redactor is not None and isinstance(request, SamplingRequest)
-            else None
-        ),
+        cleaned=None if isinstance(pending.item.request, BadRequest) else pending.params_to_record(),
     )
     hash = pending.policy_hash
     return describe(

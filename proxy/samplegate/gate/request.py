@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -13,9 +14,10 @@ from samplegate.policy import deadlines
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.decisions import Decision, DenyAs, Forwarded, LeftOpen, Situation, refusal
+from samplegate.policy.redaction import clean_params
 from samplegate.policy.schema import Stage
 from samplegate.protocol.outcomes import Denied, Outcome, Reason, Unanswered, Withdrawn
-from samplegate.protocol.requests import BadRequest, Request
+from samplegate.protocol.requests import BadRequest, Request, SamplingRequest
 from samplegate.protocol.results import is_error
 from samplegate.protocol.rounds import Item, Round
 from samplegate.reviews.review import Review
@@ -109,6 +111,13 @@ class PendingRequest(msgspec.Struct, eq=False):
             and decision.allowed.review_answer is not None
             and self.was_put_off("answer", decision.rule)
         )
+
+    def params_to_record(self) -> Mapping[str, Any]:
+        """Its params with the secrets in a prompt redacted by the policy's patterns."""
+        request, redactor = self.request, self.compiled.redactor
+        if redactor is None or not isinstance(request, SamplingRequest):
+            return request.params
+        return clean_params(redactor, request.params)[0]
 
     def begin(self) -> None:
         """Count its reservation from here on, whatever its outcome."""

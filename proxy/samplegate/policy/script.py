@@ -66,6 +66,8 @@ class Picked(msgspec.Struct, frozen=True):
     """Seconds to wait before the answer."""
     fingerprint: str | None = None
     """The request's fingerprint, if the case has one; the caller counts it in ``turns``."""
+    index: int | None = None
+    """The case's index in the file; None if no case fits."""
 
 
 class ScriptReply(msgspec.Struct, frozen=True):
@@ -92,16 +94,27 @@ def pick(
         )
         return Picked(SampleFailed("no_case", f"model {name}: {what}", free=True))
     compiled, groups = found
-    return Picked(_result(compiled, groups, asked, name, called), compiled.delay, compiled.case.fingerprint)
+    return Picked(
+        _result(compiled, groups, asked, name, called), compiled.delay, compiled.case.fingerprint, compiled.index
+    )
 
 
 def reply(script: Script, params: Mapping[str, Any]) -> ScriptReply | None:
     """The script's answer to elicitation ``params``, None if no case fits. The values are not checked against the form
     here."""
-    found = _first(script.elicitation, _RequestParts(params, script), _NO_TURNS)
-    if found is None:
-        return None
-    case = found[0].case
+    found = reply_case(script, params, _NO_TURNS)
+    return None if found is None else reply_of(found)
+
+
+def reply_case(script: Script, params: Mapping[str, Any], turns: Mapping[str, int]) -> Compiled | None:
+    """The case that answers elicitation ``params``, None if no case fits. ``turns`` are those of ``pick``."""
+    found = _first(script.elicitation, _RequestParts(params, script), turns)
+    return None if found is None else found[0]
+
+
+def reply_of(compiled: Compiled) -> ScriptReply:
+    """The reply of a case for elicitations."""
+    case = compiled.case
     assert case.action is not None
     return ScriptReply(case.action, case.values or {})
 
@@ -371,6 +384,8 @@ class Compiled(msgspec.Struct, frozen=True):
 
     case: ScriptCase
     index: int
+    line: int
+    """Where it begins in the file, from 1."""
     system: Any
     text: Any
     message: Any
@@ -395,6 +410,11 @@ class Script(msgspec.Struct, frozen=True):
         """The number of cases."""
         return len(self.sampling) + len(self.elicitation)
 
+    @property
+    def cases(self) -> list[Compiled]:
+        """All cases in the file's order."""
+        return sorted((*self.sampling, *self.elicitation), key=lambda one: one.index)
+
 
 def parse(text: str, *, file: str) -> Script:
     """The script in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
@@ -402,7 +422,7 @@ def parse(text: str, *, file: str) -> Script:
     cases = file_cases.cases
     if faults := [*_contradictions(cases, root)]:
         raise tree.PolicyError(tree.problems(file, faults))
-    compiled = [_compile(case, index) for index, case in enumerate(cases)]
+    compiled = [_compile(case, index, tree.mark(root, ("cases", index)).line) for index, case in enumerate(cases)]
     kinds = [kind_of(case) for case in cases]
     sampling, elicitation = (
         tuple(one for one, its in zip(compiled, kinds, strict=True) if its == kind)
@@ -451,9 +471,9 @@ def kind_of(case: ScriptCase) -> Kind:
     return "sampling" if case.action is None else "elicitation"
 
 
-def _compile(case: ScriptCase, index: int) -> Compiled:
+def _compile(case: ScriptCase, index: int, line: int) -> Compiled:
     expressions = (_expression(case.system), _expression(case.text), _expression(case.message))
-    return Compiled(case, index, *expressions, 0.0 if case.delay is None else seconds(case.delay))
+    return Compiled(case, index, line, *expressions, 0.0 if case.delay is None else seconds(case.delay))
 
 
 def _contradictions(cases: list[ScriptCase], root: tree.Node) -> Iterator[tree.Fault]:

@@ -20,6 +20,7 @@ import msgspec
 
 from samplegate.audit.cassette import Cassette
 from samplegate.audit.decision_log import DecisionLog
+from samplegate.audit.playback import Playback
 from samplegate.audit.record import Record
 from samplegate.gate.ports import ReviewPort
 from samplegate.limits.brakes import BrakeState
@@ -72,6 +73,7 @@ class ProcessContext:
         decisions: DecisionLog,
         log: EventLog,
         cassette: Cassette | None = None,
+        playback: Playback | None = None,
         key: bytes | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -80,6 +82,8 @@ class ProcessContext:
         self.decisions = decisions
         self.log = log
         self.cassette = cassette
+        self.playback = playback
+        """A cassette that answers in place of models and clients."""
         self.key = key if key is not None else secrets.token_bytes(32)
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)

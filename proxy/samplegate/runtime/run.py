@@ -29,6 +29,7 @@ import msgspec
 from samplegate import config
 from samplegate.audit.cassette import Cassette
 from samplegate.audit.decision_log import DecisionLog, decision_log
+from samplegate.audit.playback import Playback
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable
 from samplegate.policy.file import load
@@ -77,8 +78,8 @@ class Run(msgspec.Struct, frozen=True):
     """The policy's folder."""
     environment: Mapping[str, str] = {}
     """Environment with the env file, for the secrets of webhooks. Secret."""
-    cassette: Cassette | None = None
-    """Recording of the real answers of models and clients."""
+    cassette: Cassette | Playback | None = None
+    """Recording of the real answers of models and clients, or the recording that answers in their place."""
     headers: Mapping[str, str] = {}
     """Headers of every request to a server at a URL. Secret."""
     warnings: tuple[str, ...] = ()
@@ -103,7 +104,7 @@ def prepare(args: argparse.Namespace) -> Run:
     )
     check_state(rules, settings)
     log = EventLog(settings.log_level, settings.log_format)
-    cassette = None if args.record is None else Cassette.open(args.record, warn=log.warning)
+    cassette = None if args.record is None else _cassette(args, log)
     return Run(
         command=args.command,
         settings=settings,
@@ -119,6 +120,13 @@ def prepare(args: argparse.Namespace) -> Run:
         headers=headers,
         warnings=tuple(warned),
     )
+
+
+def _cassette(args: argparse.Namespace, log: EventLog) -> Cassette | Playback:
+    """The cassette of the command line. Raises Unavailable."""
+    if args.record_mode == "replay":
+        return Playback.open(args.record, fails_if_unused=args.unused == "fail")
+    return Cassette.open(args.record, replace=args.record_mode == "all", warn=log.warning)
 
 
 def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
@@ -187,7 +195,8 @@ def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
 
 def warnings(run: Run) -> list[str]:
     """Warnings that do not prevent the start."""
-    found = [*run.warnings, *map(str, run.rules.policy.warnings), *run.rules.models.problems()]
+    keys = [] if isinstance(run.cassette, Playback) else run.rules.models.problems()
+    found = [*run.warnings, *map(str, run.rules.policy.warnings), *keys]
     if has_no_rule_for(run.rules.compiled, run.settings.server):
         found.append(f"no rule can match a server named {run.settings.server!r}; set its name with --server")
     return found
@@ -466,11 +475,16 @@ def run_command(args: argparse.Namespace) -> int:
         return _not_started(problem)
     for warning in warnings(run):
         print_line(f"warning: {warning}")
+    if args.replays_in_ci:
+        print_line(f"replaying {args.record}, because CI is set; to record, add --record-mode once")
     try:
         check_own()
         return anyio.run(_main, run, backend_options=loop_options())
     except (CannotStart, Unavailable) as problem:
         return _not_started(problem)
+    finally:
+        if run.cassette is not None:
+            run.cassette.close()
 
 
 def answer_wrong_usage(problem: str) -> None:
@@ -495,7 +509,8 @@ async def _main(run: Run) -> int:
         state=run.settings.state,
         decisions=run.decisions,
         log=run.log,
-        cassette=run.cassette,
+        cassette=run.cassette if isinstance(run.cassette, Cassette) else None,
+        playback=run.cassette if isinstance(run.cassette, Playback) else None,
         metrics=metrics,
     )
     run.log.count_dropped(context.metrics)
@@ -579,8 +594,7 @@ def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: 
     ]
     print_line("; ".join(filter(None, parts)))
     if run.cassette is not None:
-        run.cassette.close()
-        for line in run.cassette.summary(run.folder):
+        for line in run.cassette.finish(run.folder):
             print_line(line)
     if metrics is not None:
         try:
@@ -589,4 +603,6 @@ def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: 
             print_line(str(problem))
     for line in wiring.context.tally.failures() if run.strict else ():
         print_line(line)
-    return STRICT if run.strict and code == OK and wiring.context.tally.failed else code
+    unused = run.cassette is not None and run.cassette.unused and run.cassette.fails_if_unused
+    failed = unused or (run.strict and wiring.context.tally.failed)
+    return STRICT if failed and code == OK else code

@@ -74,7 +74,7 @@ class SessionWiring:
         self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
         self._rules = context.rules
         self._gate = self._gate_of(context.rules)
-        if any(model.warm for model in context.rules.policy.policy.models):
+        if context.playback is None and any(model.warm for model in context.rules.policy.policy.models):
             self.relay.first_call = context.rules.models.warm
         context.enter(self)
 
@@ -111,6 +111,7 @@ class SessionWiring:
             log=context.log,
             in_force=lambda: context.rules.compiled,
             realm=self._realm,
+            replay=None if context.playback is None else context.playback.answer_forwarded,
             reviews=context.reviews,
         )
         return Gate(rules.compiled, rules.hash, ports, context.brakes)
@@ -184,7 +185,7 @@ class SessionWiring:
             heard(tokens)
 
         try:
-            answer = await models.sample(request, on_tokens)
+            answer = await (self.context.playback or models).sample(request, on_tokens)
         finally:
             metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
         for direction in ("input", "output"):

@@ -275,7 +275,7 @@ def test_the_end_says_how_to_use_it(tape: Cassette, path: Path, tmp_path: Path) 
     client(tape, form(confirm="boolean").params, {"action": "decline"})
 
     head, models, rules = tape.summary(tmp_path)
-    assert f"recorded 2 cases in {path}; to answer from it:" == head
+    assert f"recorded 2 cases in {path}; to answer from it, add --record-mode replay, or to the policy:" == head
     assert '{name: recorded, model: scripted, cases: "tape.yaml"}' in models
     assert '{name: recorded answers, match: {kind: elicitation}, effect: answer, cases: "tape.yaml"}' in rules
     assert str(path) in tape.summary(tmp_path / "elsewhere")[1]
@@ -316,3 +316,136 @@ def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tap
     )
     both = "in the `allow` rules, and in one that replaces the rules that forward sampling"
     assert tape.summary(tmp_path)[1].endswith(f"# and `with: {{models: [recorded]}}` {both}")
+
+
+def old_tape(path: Path) -> str:
+    """Write a cassette with one case. Returns its text."""
+    tape = Cassette.open(path)
+    model(tape, params("old"), result(text("old")))
+    tape.close()
+    return path.read_text()
+
+
+def files(path: Path) -> list[str]:
+    return sorted(one.name for one in path.parent.iterdir())
+
+
+def test_a_run_that_records_all_replaces_the_file_at_its_end(path: Path) -> None:
+    before = old_tape(path)
+    path.chmod(0o640)
+    tape = Cassette.open(path, replace=True)
+    model(tape, params("old"), result(text("new")))
+    model(tape, params("more"), result(text("other")))
+    assert before == path.read_text()
+    lines = tape.finish(path.parent)
+
+    assert lines[0].startswith(f"recorded 2 cases in {path}, in place of 1; to answer from it")
+    assert ("new", "other", 2) == (
+        replayed_text(path, params("old")),
+        replayed_text(path, params("more")),
+        parse(path.read_text(), file="f").size,
+    )
+    assert ["tape.yaml"] == files(path)
+    assert 0o640 == stat.S_IMODE(path.stat().st_mode)
+    with_more = Cassette.open(path)
+    model(with_more, params("third"), result(text("third")))
+    with_more.close()
+    assert "third" == replayed_text(path, params("third"))
+
+
+def test_a_run_that_records_all_and_gets_no_answer_leaves_the_file_alone(path: Path) -> None:
+    before = old_tape(path)
+    tape = Cassette.open(path, replace=True)
+    client(tape, form(password="string").params, {"action": "accept", "content": {"password": "hunter2"}})
+    assert [f"recorded no cases, 1 left out; {path} is unchanged"] == tape.finish(path.parent)
+    assert (before, ["tape.yaml"]) == (path.read_text(), files(path))
+
+
+def test_a_run_that_records_all_in_a_new_file_leaves_none_behind_without_answers(path: Path) -> None:
+    Cassette.open(path, replace=True).finish(path.parent)
+    assert [] == files(path)
+
+
+def test_a_run_that_was_killed_leaves_the_old_file_and_the_next_one_succeeds(path: Path) -> None:
+    before = old_tape(path)
+    path.with_name(".tape.yaml.new").write_text("cases:\n- {text: lost, answer: lost}\n")
+    tape = Cassette.open(path, replace=True)
+    assert before == path.read_text()
+    model(tape, params("one"), result(text("hi")))
+    tape.finish(path.parent)
+    assert (1, ["tape.yaml"]) == (parse(path.read_text(), file="f").size, files(path))
+
+
+def test_cases_that_were_to_replace_a_file_are_dropped_if_the_run_did_not_end_as_it_should(path: Path) -> None:
+    before = old_tape(path)
+    tape = Cassette.open(path, replace=True)
+    model(tape, params("one"), result(text("hi")))
+    tape.close()
+    tape.close()
+    assert (before, ["tape.yaml"]) == (path.read_text(), files(path))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full")
+def test_new_cases_that_could_not_all_be_written_do_not_replace_the_old_ones(path: Path) -> None:
+    before = old_tape(path)
+    tape = Cassette.open(path, replace=True)
+    model(tape, params("one"), result(text("hi")))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, tape._fd)
+    os.close(full)
+    model(tape, params("two"), result(text("hi")))
+    (line,) = tape.finish(path.parent)
+    assert line.startswith(f"recorded nothing; {path} is unchanged, because not all cases could be written: ")
+    assert (before, ["tape.yaml"]) == (path.read_text(), files(path))
+
+
+def test_a_link_stays_a_link_and_its_target_is_replaced(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "tapes").mkdir()
+    target = tmp_path / "tapes" / "real.yaml"
+    old_tape(target)
+    path.symlink_to(target)
+    tape = Cassette.open(path, replace=True)
+    model(tape, params("one"), result(text("hi")))
+    tape.finish(tmp_path)
+    assert path.is_symlink()
+    assert ("hi", ["real.yaml"]) == (replayed_text(target, params("one")), files(target))
+
+
+def test_a_draft_that_is_a_link_to_another_file_is_not_written_through(path: Path, tmp_path: Path) -> None:
+    old_tape(path)
+    (tmp_path / "mine").write_text("mine")
+    path.with_name(".tape.yaml.new").symlink_to(tmp_path / "mine")
+    tape = Cassette.open(path, replace=True)
+    model(tape, params("one"), result(text("hi")))
+    tape.finish(tmp_path)
+    assert "mine" == (tmp_path / "mine").read_text()
+    assert not path.is_symlink()
+
+
+def test_a_folder_in_the_place_of_the_draft_is_an_error_before_the_start(path: Path) -> None:
+    before = old_tape(path)
+    path.with_name(".tape.yaml.new").mkdir()
+    with pytest.raises(Unavailable, match="the file for new cases, cannot be written"):
+        Cassette.open(path, replace=True)
+    assert before == path.read_text()
+
+
+@pytest.mark.parametrize("there", ["version: 1\nrules: []\n", "just some text\n", "cases: []\n"])
+def test_a_file_that_is_no_cassette_is_not_replaced(path: Path, there: str) -> None:
+    path.write_text(there)
+    with pytest.raises(Unavailable, match="is not a case file"):
+        Cassette.open(path, replace=True)
+    assert (there, ["tape.yaml"]) == (path.read_text(), files(path))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="flock")
+@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
+def test_one_process_at_a_time_records(path: Path, first: bool, second: bool) -> None:
+    tape = Cassette.open(path, replace=first)
+    with pytest.raises(Unavailable, match="another process"):
+        Cassette.open(path, replace=second)
+    tape.close()
+
+
+def test_a_recording_has_no_unused_cases(tape: Cassette) -> None:
+    assert (0, False) == (tape.unused, tape.fails_if_unused)

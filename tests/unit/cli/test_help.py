@@ -60,6 +60,13 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
             "run --policy p --url u -- x",
             "samplegate: error: run: a command cannot be combined with --url; remove one of them",
         ),
+        ("run --policy p --record-mode all -- x", "samplegate: error: run: --record-mode needs --record FILE"),
+        ("run --policy p --unused fail -- x", "samplegate: error: run: --unused needs --record FILE"),
+        (
+            "run --policy p --record f --record-mode all --unused ignore -- x",
+            "samplegate: error: run: --unused needs --record-mode replay, but the mode is all",
+        ),
+        ("run --policy p --record f --record-mode new -- x", "samplegate run: error: argument --record-mode: invalid"),
         ("serve --url u -- x", "samplegate: error: serve: a command cannot be combined with --url; remove one of them"),
         (
             "serve --header-from A=b",
