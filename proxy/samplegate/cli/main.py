@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import Final, NoReturn
 
 from samplegate import __version__
-from samplegate.text import escaped
 
 INTERRUPTED = 130  # a shell's code for a process that ended by SIGINT
 
@@ -112,7 +111,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         return _parsed(argv)
     except _UsageError as wrong:
         try:
-            argparse.ArgumentParser.error(wrong.parser, escaped(str(wrong)))
+            argparse.ArgumentParser.error(wrong.parser, str(wrong))
         finally:
             if list(argv[:1]) == ["run"]:
                 from samplegate.runtime.run import answer_wrong_usage

