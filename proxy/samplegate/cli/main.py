@@ -110,8 +110,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     try:
         return _parsed(argv)
     except _UsageError as wrong:
+        from samplegate.text import escaped
+
         try:
-            argparse.ArgumentParser.error(wrong.parser, str(wrong))
+            argparse.ArgumentParser.error(wrong.parser, escaped(str(wrong)))
         finally:
             if list(argv[:1]) == ["run"]:
                 from samplegate.runtime.run import answer_wrong_usage

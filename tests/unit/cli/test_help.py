@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from samplegate.cli.main import main
+from tests.fakes.github_runner import commands
 
 HELP: Final = Path(__file__).with_name("help.yaml")
 TABLE: Final[dict[str, str]] = yaml.safe_load(HELP.read_text("utf-8"))
@@ -100,3 +101,11 @@ def test_wrong_usage_is_told_as_before(line: str, why: str, capsys: pytest.Captu
     out, said = capsys.readouterr()
     assert "" == out
     assert why in said
+
+
+def test_an_argument_in_an_error_is_no_command_for_a_ci_runner(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "p.yaml", "--x\n::error::y", "--##[error]z"])
+    err = capsys.readouterr().err
+    assert [] == commands(err)
+    assert err.endswith("samplegate check: error: unrecognized arguments: --x\\n::error::y --#\\x23[error]z\n")
