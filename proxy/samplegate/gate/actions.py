@@ -46,6 +46,8 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
             or not isinstance(outcome, Unanswered)
             or outcome.reason is not Reason.TIMEOUT
             or decision.on_timeout == "unanswered"
+            # a recorded timeout was the request's end, and a later rule would play the case of the next request
+            or (pending.ports.replay is not None and pending.attempts)
         ):
             return done
         if decision.on_timeout == "deny":

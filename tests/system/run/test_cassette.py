@@ -109,7 +109,7 @@ GONE: Final = "http://127.0.0.1:1/v1"
 WITH_TOOLS: Final = """
 version: 1
 models:
-  - {name: real, model: openai/normal, api_base: "URL", api_key_env: KEY, warm: true}
+  - {name: real, model: openai/normal, api_base: "URL", api_key_env: KEY, warm: true, price: {input: 1, output: 2}}
   - {name: tooled, model: openai/call, api_base: "URL", api_key_env: KEY, accepts: [tools]}
 rules:
   - {name: tools, match: {kind: sampling, tools: true}, effect: allow, with: {models: [tooled]}}
@@ -134,7 +134,7 @@ def test_a_replay_gives_the_server_the_same_bytes_without_endpoint_key_and_clien
         answers = [served(client.ask(*one)) for one in asked]
         accepted = ask_person(client, FORM, {"action": "accept", "content": {"confirm": True}})
         assert 0 == client.end()[0]
-    before = (run.folder / "tape.yaml").read_bytes()
+    before, bill = (run.folder / "tape.yaml").read_bytes(), [*map(billed, run.records())]
     run.log.unlink()
 
     (run.folder / "policy.yaml").write_text(WITH_TOOLS.replace("URL", GONE))
@@ -152,7 +152,15 @@ def test_a_replay_gives_the_server_the_same_bytes_without_endpoint_key_and_clien
     assert not any("litellm" in module.partition(".")[0] for module in imported(told))
     assert before == (run.folder / "tape.yaml").read_bytes()
     assert {("answered", "policy")} == {(record["outcome"], record["decided_by"]) for record in run.records()}
-    assert [7] * 5 == [record["input_tokens"] for record in run.records() if record["kind"] == "sampling"]
+    assert bill == [*map(billed, run.records())]
+    assert 7 == bill[0]["input_tokens"]
+    assert bill[0]["cost_usd"] > 0
+
+
+def billed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record says about its rule, model, tokens and cost."""
+    names = ("effect", "rule", "model", "input_tokens", "output_tokens", "cost_usd", "reserved_usd")
+    return {name: record.get(name) for name in names}
 
 
 def served(answer: Mapping[str, Any]) -> str:

@@ -53,6 +53,11 @@ def played(path: Path, *answers: tuple[Mapping[str, Any], Mapping[str, Any]]) ->
         tape.add(method, params, effect="forward", decided_by="client", result=json.dumps(answer).encode())
     assert len(answers) == tape.cases
     tape.close()
+    return playing(path)
+
+
+def playing(path: Path) -> FakePorts:
+    """Ports that play a cassette."""
     playback = Playback.open(path)
     ports = FakePorts(lambda request: playback.sample(request, lambda _: None))
     ports.replay = playback.answer_forwarded
@@ -119,6 +124,19 @@ async def test_a_model_without_a_case_is_not_followed_by_another(path: Path) -> 
     assert detail.startswith("no_case: model m: ")
     assert "(--record-mode replay)" in detail
     assert ["m"] == [call.model for call in ports.asked]
+
+
+async def test_a_recorded_timeout_is_the_end_of_the_request_and_takes_no_other_turn(path: Path) -> None:
+    later = {"name": "later", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": ["m"]}}
+    tape = Cassette.open(path)
+    method, params = "sampling/createMessage", sample_params()
+    tape.add(method, params, effect="allow", decided_by="timeout", failure="timeout")
+    tape.add(method, params, effect="allow", decided_by="policy", result=json.dumps(SAID).encode())
+    tape.close()
+    ports = playing(path)
+    d, round = pushed({**ALLOW, "on_timeout": "next"}, later)
+    assert Reason.TIMEOUT is unanswered((await ports.settled(d, round))[""].outcome)[0]
+    assert SAID == content((await ports.settled(d, round))[""].outcome)
 
 
 async def test_a_recorded_answer_that_does_not_fit_is_withheld_if_the_rule_verifies(path: Path) -> None:
