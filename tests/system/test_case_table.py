@@ -64,7 +64,9 @@ def told(tests: Path, folder: Path) -> dict[str, Any]:
     """The output of `samplegate test --json --coverage` for the file, without paths and expected values."""
     file = folder / tests.name
     file.write_text(json.dumps(asked_for_all(tests)), "utf-8")
-    args = argparse.Namespace(policies=[file], json=True, coverage=True, fail_under=None, require_tests=False)
+    args = argparse.Namespace(
+        policies=[file], json=True, coverage=True, fail_under=None, require_tests=False, junit=None
+    )
     out = io.StringIO()
     with redirect_stdout(out):
         assert command.command(args) == 1

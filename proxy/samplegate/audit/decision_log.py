@@ -374,6 +374,17 @@ def decision_log(
     return AsyncDecisionLog(LogFile(at, key, content=content, synced=synced, max_bytes=max_bytes, keep=keep))
 
 
+def readable_name(setting: str | None, *, state: Path) -> str | None:
+    """The configured log as `samplegate report --log` reads it; None for no log."""
+    if setting == "none":
+        return None
+    if setting is None:
+        return str((state / "decisions").absolute())
+    if setting.startswith(SQLITE):
+        return f"{SQLITE}{_database(setting).absolute()}"
+    return str(Path(setting).absolute())
+
+
 def _database(setting: str) -> Path:
     name = setting.removeprefix(SQLITE)
     # SQLAlchemy's URL syntax would name a different path, and a database in memory is no log

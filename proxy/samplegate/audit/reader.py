@@ -77,9 +77,14 @@ class Logs:
     """The records of several logs, in the order of the names. ``bad`` counts invalid lines; ``listed`` has the first of
     them."""
 
-    def __init__(self, given: Sequence[str]) -> None:
-        """Raises InputError for a name without a log."""
-        self._sources = _sources(given)
+    def __init__(self, given: Sequence[str], *, run: str = "", since: float = 0.0) -> None:
+        """Raises InputError for a name without a log.
+
+        ``run``: only lines that may be of this run are read, and ``bad`` counts only those. ``since``: files that were
+        last changed before it (Unix seconds) are skipped.
+        """
+        self._sources = [source for source in _sources(given) if not _is_older(source, since)]
+        self._wanted = f'"run":"{run}"'.encode() if run else b""
         self.files = list(dict.fromkeys(name for source in self._sources for name in _names(source)))
         """The files and databases at the start, each once."""
         self.lines = 0
@@ -90,7 +95,7 @@ class Logs:
         """Yield every record. Raises InputError if a log cannot be read to its end."""
         for source in self._sources:
             for place, text in _read(source):
-                if text is not None and not text.strip():
+                if text is not None and (self._wanted not in text or not text.strip()):
                     continue
                 self.lines += 1
                 found = f"is longer than {MAX_LINE} bytes" if text is None else read_line(text)
@@ -118,6 +123,16 @@ def _sources(given: Sequence[str]) -> list[Source]:
     return [
         source for source in found if not isinstance(source, RotatedFile) or split_rotated(source.path)[0] not in whole
     ]
+
+
+def _is_older(source: Source, since: float) -> bool:
+    """Whether all files of a log were last changed before a time."""
+    if not since or isinstance(source, SqliteLogFile):  # a database's newest records may be in another file
+        return False
+    try:
+        return all(Path(name).stat().st_mtime < since for name in source.names())
+    except OSError:
+        return False  # the error appears when the file is read
 
 
 def _names(source: Source) -> list[str]:

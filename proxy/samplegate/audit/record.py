@@ -85,6 +85,8 @@ class Record:
     reason: Reason
     outcome: Released
     policy_hash: str
+    run: str | None = None
+    """The ID of the process's run."""
     round: str | None = None
     """The round in which it was decided, the same for all requests of the round."""
     key: str | None = None
@@ -149,6 +151,7 @@ MEMBERS: Final[Mapping[str, str]] = {
         " with one id, and a revoked decision has one line more."
     ),
     "time": "When the outcome was recorded, in UTC.",
+    "run": "The ID of the run (`SAMPLEGATE_RUN`, or the CI job), if the gate has one.",
     "server": "The server that made the request.",
     "caller": "The caller on whose behalf the server works; on stdio always `local`.",
     "era": "The protocol's generation: `legacy` (2025-11-25 and older) or `modern` (2026-07-28).",
@@ -355,9 +358,11 @@ class RecordLine(msgspec.Struct, frozen=True):
     effect: str
     reason: str
     outcome: str
+    run: str | None = None
     mode: Literal["form", "url"] | None = None
     calls: tuple[Call, ...] = ()
     rule: str | None = None
+    detail: str = ""
     tried: tuple[str, ...] = ()
     model: str | None = None
     input_tokens: int | None = None

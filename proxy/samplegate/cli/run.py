@@ -14,6 +14,9 @@ RECORD_MODE = (
     "once: record requests that are not in the file (the default); replay: answer from the file, and ask no model and"
     " no client (the default if the environment has CI); all: record all requests, and replace the file at the end"
 )
+
+RUN = "ID of the run, for limits per run and `report --run` (default: the ID of the CI job)"
+
 PROTOCOLS = ("auto", "legacy", "modern")
 PROTOCOL = (
     "protocol version of the server on the command line: 2025-11-25 and older (legacy), 2026-07-28 (modern), or"
@@ -21,15 +24,19 @@ PROTOCOL = (
 )
 
 
+USAGE = """\
+samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]
+                      [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]
+                      [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]
+                      [--protocol auto|legacy|modern]
+                      [--record FILE [--record-mode once|replay|all] [--unused fail|ignore]]
+                      [--run ID] [--strict | --fail-on WORDS]
+                      (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"""
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.usage = (
-        "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n              "
-        "        [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]\n                  "
-        "    [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]\n                     "
-        " [--protocol auto|legacy|modern] [--record FILE [--record-mode once|replay|all] [--unused fail|ignore]]\n"
-        "                      [--strict] (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"
-    )
+    parser.usage = USAGE
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="policy file")
     parser.add_argument(
         "--server",
@@ -96,9 +103,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="with --record-mode replay: if cases were not used, exit with 3 and list them (fail), or only count them"
         " (ignore, the default)",
     )
-    parser.add_argument(
+    parser.add_argument("--run", metavar="ID", help=RUN)
+    failing = parser.add_mutually_exclusive_group()
+    failing.add_argument(
         "--strict", action="store_true", help="exit with 3 and list the requests if any were denied or not answered"
     )
+    failing.add_argument(
+        "--fail-on",
+        type=_words,
+        default=(),
+        metavar="WORDS",
+        help="exit with 3 and list the requests if any were one of these, separated by commas: denied, unanswered,"
+        " escalated, limit, unpriced, no_requests, dropped",
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """The words of `--fail-on`. Raises argparse.ArgumentTypeError."""
+    from samplegate.audit.verdict import fail_on_words
+
+    try:
+        return fail_on_words(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def resolve_record_mode(args: argparse.Namespace, environment: Mapping[str, str]) -> str | None:

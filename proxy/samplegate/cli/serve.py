@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from samplegate.cli.run import HEADER_FROM, PROTOCOL, PROTOCOLS
+from samplegate.cli.run import HEADER_FROM, PROTOCOL, PROTOCOLS, RUN
+
+USAGE = """\
+samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]
+                        [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]
+                        [--protocol auto|legacy|modern] [--run ID]
+                        [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.usage = (
-        "samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server"
-        " NAME]\n                        [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]\n      "
-        "                  [--protocol auto|legacy|modern] [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"
-    )
+    parser.usage = USAGE
     parser.add_argument(
         "--settings", type=Path, metavar="FILE", help="settings file: servers, callers, listeners, size limits"
     )
@@ -35,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     parser.add_argument("--protocol", choices=PROTOCOLS, help=PROTOCOL)
+    parser.add_argument("--run", metavar="ID", help=RUN)
     parser.add_argument(
         "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: API keys, and values for ${VAR}"
     )

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.audit.record import ContentMode
+from samplegate.ci.run_id import check_run_id
 from samplegate.config.values import check_networks, check_reviews_url, check_store
 from samplegate.protocol.frames import Protocol
 from samplegate.yamlfile.tree import is_secret, quoted
@@ -43,6 +44,16 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path,
         Meta(description="The folder for persistent state: shared limits, reviews and, by default, the decision log."),
     ] = Path()
+    run: Annotated[
+        str | None,
+        Meta(
+            description=(
+                "The ID of the run to which this process belongs, for limits per run and `report --run`. Default: the"
+                " ID of the CI job, on GitHub Actions, GitLab CI and Jenkins."
+            ),
+            extra={"check": check_run_id},
+        ),
+    ] = None
     decision_log: Annotated[
         str | None,
         Meta(

@@ -17,26 +17,36 @@ from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
 MAX_KEY_BYTES: Final = 300  # bytes; a longer key is stored as its hash
+NO_RUN: Final = "it counts per run, but this process has no run ID; set SAMPLEGATE_RUN or --run"
 Account: TypeAlias = tuple[str, str]
 """The identity of a limit and a key."""
 
 
-def identity(spec: LimitSpec) -> str:
-    """The identity under which a limit's accounts are stored: its name and all that defines its numbers."""
+def identity(spec: LimitSpec, run: str = "") -> str:
+    """The identity under which a limit's accounts are stored: its name and all that defines its numbers. ``run`` is the
+    ID of the process's run, for limits per run."""
     meaning = [
         spec.name,
         spec.quantity,
         spec.per,
         spec.period,
-        spec.tz if spec.per in {"day", "month"} else "",
+        spec.tz if spec.per in {"day", "month"} else run if spec.per == "run" else "",
         *spec.by,
     ]
     return json.dumps(meaning, separators=(",", ":"))
 
 
+def is_of_a_run(identity: str) -> bool:
+    """Whether an identity is that of a limit per run."""
+    try:
+        return bool(json.loads(identity)[2] == "run")
+    except (ValueError, LookupError, TypeError):
+        return False
+
+
 def is_never_given_back(spec: LimitSpec) -> bool:
-    """Whether a limit never refills with time: limits per call and per process."""
-    return spec.per in {"call", "process"}
+    """Whether a limit never refills with time: limits per call, per run and per process."""
+    return spec.per in {"call", "run", "process"}
 
 
 class LimitVersions(msgspec.Struct, frozen=True, eq=False):
@@ -46,6 +56,8 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
     """The identities of the limits in force, by name."""
     specs: Mapping[str, LimitSpec]
     """By identity."""
+    run: str = ""
+    """The ID of the process's run; empty without one."""
 
     def amended(self, wanted: Mapping[str, LimitSpec], used: Iterable[str]) -> LimitVersions:
         """The versions after a policy change. Of the old ones, the ``used`` identities are kept.
@@ -53,11 +65,11 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
         A shared limit stays shared while the process runs, because other processes may have drawn on it.
         """
         specs = {id: self.specs[id] for id in used}
-        ids = {name: identity(one) for name, one in wanted.items()}
+        ids = {name: identity(one, self.run) for name, one in wanted.items()}
         for name, id in ids.items():
             stays = id in self.specs and self.specs[id].shared
             specs[id] = msgspec.structs.replace(wanted[name], shared=True) if stays else wanted[name]
-        return LimitVersions(ids, specs)
+        return LimitVersions(ids, specs, self.run)
 
 
 class ReservationRequest(msgspec.Struct, frozen=True):
@@ -110,6 +122,8 @@ def prepare(
         if draw.limit not in limits.ids:
             return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: not defined in the current policy")
         spec = limits.specs[limits.ids[draw.limit]]
+        if spec.per == "run" and not limits.run:
+            return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: {NO_RUN}")
         was = under.get(draw.limit, spec)
         if (was.quantity, was.by, was.per == "call") != (spec.quantity, spec.by, spec.per == "call"):
             return Refused(

@@ -36,7 +36,7 @@ SHORTEST_PAUSE: Final = 0.01
 
 class Limiter:
     """The limits of the policy in force. ``clock`` returns Unix seconds. The first draw on a shared limit creates the
-    state's file.
+    state's file. Limits per run have no room if ``run``, the ID of the process's run, is empty.
 
     ``later`` replaces the loop's ``call_later`` in all waiting. ``most_waiting`` is how many requests may wait at a
     time.
@@ -49,6 +49,7 @@ class Limiter:
         state: Path,
         clock: Callable[[], float],
         log: Log,
+        run: str = "",
         later: Later | None = None,
         most_waiting: int = MAX_WAITING,
     ) -> None:
@@ -60,7 +61,7 @@ class Limiter:
         self._queue = WaitQueue(most_waiting)
         self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
         """In the order of joining; Refused if a policy that came into force meanwhile refuses the request."""
-        self._limits = LimitVersions({}, {}).amended(specs, ())
+        self._limits = LimitVersions({}, {}, run).amended(specs, ())
         self._ledger = AsyncLedger(self._backend, state / "limits.sqlite3", log, later=later)
         self._ledger.update_limits(self._limits.specs)
         self._held: dict[str, Reservation] = {}

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.limits.accounts import Account, no_room, shares, sums, widen_rates
+from samplegate.limits.accounts import Account, is_of_a_run, no_room, shares, sums, widen_rates
 from samplegate.limits.backend import LedgerUnavailable, Settlement
 from samplegate.policy import ledger
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
@@ -269,6 +269,8 @@ class SqliteLedger:
 
     def _is_idle(self, now: float, after: float, limit: str, account: ledger.Account) -> bool:
         spec = self._specs.get(limit)
+        if spec is None and is_of_a_run(limit):  # of another run
+            after = ledger.FORGET_AFTER
         return account.stamp <= now - after if spec is None else ledger.idle(spec, account, now)
 
     # -- what is owed

@@ -47,7 +47,7 @@ def limit_specs(policy: Policy) -> Mapping[str, LimitSpec]:
 
 
 def needs_state(policy: Policy) -> bool:
-    """Whether limits must outlive the process: one in dollars, or over an hour or more.
+    """Whether limits must outlive the process: one in dollars, per run, or over an hour or more.
 
     If one must, all limits except those per call or process are shared, so that a request draws on one ledger.
     """
@@ -132,6 +132,8 @@ def _limit_spec(name: str, limit: Limit, shared: bool) -> LimitSpec:
             )
         case "call" | "process" as kind:
             return LimitSpec(name, quantity, max_units, kind, by=by, warn_at=limit.warn_at)
+        case "run":
+            return LimitSpec(name, quantity, max_units, "run", by=by, warn_at=limit.warn_at, shared=shared)
         case span:
             return LimitSpec(
                 name, quantity, max_units, "bucket", seconds(span), by=by, warn_at=limit.warn_at, shared=shared
@@ -143,7 +145,7 @@ def _can_be_shared(limit: Limit) -> bool:
 
 
 def _must_last(limit: Limit) -> bool:
-    if limit.usd is not None or limit.per in ("day", "month"):
+    if limit.usd is not None or limit.per in ("day", "month", "run"):
         return True
     return limit.per is not None and seconds(limit.per) >= MIN_STORED_PERIOD
 

@@ -107,7 +107,7 @@ class LimitSpec(msgspec.Struct, frozen=True):
     name: str
     quantity: Quantity
     max_units: int
-    per: Literal["bucket", "day", "month", "call", "process", "slots"]
+    per: Literal["bucket", "day", "month", "call", "run", "process", "slots"]
     period: float = 0.0
     """``bucket``: seconds in which ``max_units`` drains."""
     tz: str = "UTC"
@@ -281,10 +281,10 @@ def idle(spec: LimitSpec, account: Account, now: float) -> bool:
     """Whether an account equals a missing one, so that it can be deleted.
 
     Accounts per process stay as long as it runs, except those counted by session, because sessions are unlimited in
-    number.
+    number. Accounts of a run are forgotten a day after its last draw.
     """
     match spec.per:
-        case "call":
+        case "call" | "run":
             return now - account.stamp >= FORGET_AFTER
         case "process":
             return "session" in spec.by and now - account.stamp >= FORGET_AFTER

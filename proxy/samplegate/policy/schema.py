@@ -512,11 +512,11 @@ class Limit(Strict, frozen=True):
         None
     )
     per: Annotated[
-        Annotated[str, Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$")] | None,
+        Annotated[str, Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|run|process)$")] | None,
         Meta(description="The period or scope of the limit."),
     ] = None
     """A duration is a token bucket. ``day`` and ``month`` are calendar windows in ``tz``. ``call`` is the client's
-    call, and ``process`` is this process."""
+    call, ``run`` is all processes with one run ID, and ``process`` is this process."""
     tz: Annotated[
         str | None,
         Meta(

@@ -93,7 +93,7 @@ class _Stage:
     def __init__(self, compiled: CompiledPolicy, now: float, group: anyio.abc.TaskGroup) -> None:
         self.now = now
         here = {name: msgspec.structs.replace(spec, shared=False) for name, spec in compiled.limit_specs.items()}
-        self.limits = Limiter(here, state=Path(), clock=lambda: self.now, log=_Log())
+        self.limits = Limiter(here, state=Path(), clock=lambda: self.now, log=_Log(), run="test")
         self._brakes = BrakeState(compiled.policy.brakes)
         self._group = group
         self._held: list[_Actor] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -22,6 +22,8 @@ from samplegate.audit.cassette import Cassette
 from samplegate.audit.decision_log import DecisionLog
 from samplegate.audit.playback import Playback
 from samplegate.audit.record import Record
+from samplegate.audit.runs import GateFile
+from samplegate.audit.verdict import STRICT, FailOn
 from samplegate.gate.ports import ReviewPort
 from samplegate.limits.brakes import BrakeState
 from samplegate.limits.limiter import Limiter
@@ -63,7 +65,7 @@ class ReloadTarget(Protocol):
 
 class ProcessContext:
     """State of one process. ``key`` encrypts sealed rounds (32 bytes). The default is random, so that no other process
-    can open them."""
+    can open them. ``gate_file``: what a gate of a run tells about itself. ``fail_on``: what the summary lists."""
 
     def __init__(
         self,
@@ -76,6 +78,8 @@ class ProcessContext:
         playback: Playback | None = None,
         key: bytes | None = None,
         metrics: Metrics | None = None,
+        gate_file: GateFile | None = None,
+        fail_on: Sequence[FailOn] = STRICT,
     ) -> None:
         self.rules = rules
         self.state = state
@@ -86,14 +90,19 @@ class ProcessContext:
         """A cassette that answers in place of models and clients."""
         self.key = key if key is not None else secrets.token_bytes(32)
         self.metrics = Metrics() if metrics is None else metrics
-        self.tally = Tally(self.metrics)
+        self.tally = Tally(self.metrics, fail_on)
+        self.gate_file = gate_file
+        self.run = "" if gate_file is None else gate_file.state.run
+        """The ID of the process's run; empty without one."""
+        self._open = 0
         self.limit_metrics = LimitMetrics(rules.compiled.limit_specs, self.metrics)
-        self.admission = Limiter(rules.compiled.limit_specs, state=state, clock=time.time, log=log)
+        self.admission = Limiter(rules.compiled.limit_specs, state=state, clock=time.time, log=log, run=self.run)
         self.brakes = BrakeState(rules.compiled.policy.brakes)
         self.reviews: ReviewPort | None = None
         """The review service, if the process has one."""
         self._conversations: set[ReloadTarget] = set()
         self._retired: set[Rules] = set()
+        self.publish()
 
     def enter(self, conversation: ReloadTarget) -> None:
         """Register a conversation, which is notified of reloads until ``leave``."""
@@ -129,9 +138,24 @@ class ProcessContext:
             self._retired.discard(rules)
             await rules.models.aclose()
 
+    def open_requests(self, number: int) -> None:
+        """Count requests that are being decided from now on; negative when they are over."""
+        self._open += number
+        self.publish()
+
+    def publish(self) -> None:
+        """Bring the gate's file up to date, if the process belongs to a run."""
+        if self.gate_file is None:
+            return
+        tally, played = self.tally, self.playback
+        unused = {} if played is None else {"unused_cases": played.unused, "fails_unused": played.fails_if_unused}
+        if not self.gate_file.update(open=self._open, counts=tally.counts, unrecorded=tally.unrecorded, **unused):
+            self.log.error("run.not_written", run=self.run)
+
     def recorded(self, record: Record) -> None:
         """Count a written record, and add it to the cassette if there is one."""
         self.tally.count(record)
+        self.publish()
         if self.cassette is not None:
             self.cassette.add_record(record)
 

@@ -16,11 +16,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -28,10 +28,15 @@ import msgspec
 
 from samplegate import config
 from samplegate.audit.cassette import Cassette
-from samplegate.audit.decision_log import DecisionLog, decision_log
+from samplegate.audit.decision_log import DecisionLog, decision_log, readable_name
 from samplegate.audit.playback import Playback
+from samplegate.audit.runs import GateFile, new_state, remove_old_runs
+from samplegate.audit.verdict import STRICT as STRICT_WORDS
+from samplegate.audit.verdict import FailOn
+from samplegate.ci.run_id import run_id_of_ci
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable
+from samplegate.limits.accounts import NO_RUN
 from samplegate.policy.file import load
 from samplegate.policy.match import has_no_rule_for
 from samplegate.protocol import frames, results
@@ -71,7 +76,10 @@ class Run(msgspec.Struct, frozen=True):
     decisions: DecisionLog
     server_environment: dict[str, str]
     log: EventLog
-    strict: bool
+    fail_on: tuple[FailOn, ...]
+    """The words that let the exit code be STRICT."""
+    gate_file: GateFile | None
+    """None if the process belongs to no run."""
     url: str | None
     """URL of the server; None if the server is a command."""
     folder: Path
@@ -93,6 +101,14 @@ def prepare(args: argparse.Namespace) -> Run:
     """
     loaded = config.load(os.environ, file=args.settings, flags=vars(args))
     settings = loaded.settings
+    run = run_of(settings, loaded.environment)
+    gate_file = create_gate_file(settings, run, command="run", server=settings.server, policy=args.policy)
+    with until_started(gate_file):
+        return _prepared(args, loaded, gate_file)
+
+
+def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file: GateFile | None) -> Run:
+    settings = loaded.settings
     warned: list[str] = []
     headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, warned)
     rules = read_rules(args.policy, loaded.environment)
@@ -102,7 +118,7 @@ def prepare(args: argparse.Namespace) -> Run:
     decisions = open_decision_log(
         msgspec.structs.replace(settings, decision_log="none") if no_log else settings, settings.server
     )
-    check_state(rules, settings)
+    check_state(rules, settings, None if gate_file is None else gate_file.state.run)
     log = EventLog(settings.log_level, settings.log_format)
     cassette = None if args.record is None else _cassette(args, log)
     return Run(
@@ -112,7 +128,8 @@ def prepare(args: argparse.Namespace) -> Run:
         decisions=decisions,
         server_environment=child_environment(without_webhooks(os.environ, rules), rules.policy.policy.models),
         log=log,
-        strict=args.strict,
+        fail_on=args.fail_on or (STRICT_WORDS if args.strict else ()),
+        gate_file=gate_file,
         url=args.url,
         folder=args.policy.parent,
         environment=loaded.environment if rules.policy.policy.reviewers else {},
@@ -179,8 +196,46 @@ def open_decision_log(settings: config.ProcessSettings, server: str) -> Decision
     return decisions
 
 
-def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
-    """Check the state folder, which shared limits need, and reviews without a store setting. Raises Unavailable."""
+def run_of(settings: config.ProcessSettings, environment: Mapping[str, str]) -> str | None:
+    """The ID of the run to which the process belongs. A run that is only known from the CI job needs a state folder."""
+    return settings.run or (None if settings.state == Path() else run_id_of_ci(environment))
+
+
+def create_gate_file(
+    settings: config.ProcessSettings,
+    run: str | None,
+    *,
+    command: Literal["run", "serve"],
+    server: str,
+    policy: Path,
+) -> GateFile | None:
+    """Create the file of this gate if it belongs to a run. Raises Unavailable."""
+    if run is None:
+        return None
+    if settings.state == Path():
+        raise Unavailable("run: a run needs a state folder, but the home folder is unknown; set --state DIR or HOME")
+    now = time.time()
+    remove_old_runs(settings.state, now)
+    log = readable_name(settings.decision_log, state=settings.state)
+    state = new_state(run, command=command, server=server, policy=policy, decision_log=log, now=now)
+    return GateFile.create(settings.state, state)
+
+
+@contextmanager
+def until_started(gate_file: GateFile | None) -> Iterator[None]:
+    """Note in the gate's file if the start fails."""
+    try:
+        yield
+    except BaseException:
+        if gate_file is not None:
+            gate_file.update(started_up=False)
+            gate_file.close(time.time(), WRONG)
+        raise
+
+
+def check_state(rules: Rules, settings: config.ProcessSettings, run: str | None) -> None:
+    """Check the state folder, which shared limits need, and reviews without a store setting. Limits per run need a run.
+    Raises Unavailable."""
     limits = any(spec.shared for spec in rules.compiled.limit_specs.values())
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None
     if settings.state == Path() and (limits or reviews):
@@ -191,6 +246,9 @@ def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
         )
     if limits:
         check_writable(settings.state)
+    per_run = [name for name, spec in rules.compiled.limit_specs.items() if spec.per == "run"]
+    if per_run and run is None:
+        raise Unavailable(f"limits: limit {per_run[0]}: {NO_RUN}")
 
 
 def warnings(run: Run) -> list[str]:
@@ -478,13 +536,17 @@ def run_command(args: argparse.Namespace) -> int:
     if args.replays_in_ci:
         print_line(f"replaying {args.record}, because CI is set; to record, add --record-mode once")
     try:
-        check_own()
-        return anyio.run(_main, run, backend_options=loop_options())
+        with until_started(run.gate_file):
+            check_own()
+            code = anyio.run(_main, run, backend_options=loop_options())
     except (CannotStart, Unavailable) as problem:
         return _not_started(problem)
     finally:
         if run.cassette is not None:
             run.cassette.close()
+    if run.gate_file is not None:
+        run.gate_file.close(time.time(), code)
+    return code
 
 
 def answer_wrong_usage(problem: str) -> None:
@@ -512,6 +574,8 @@ async def _main(run: Run) -> int:
         cassette=run.cassette if isinstance(run.cassette, Cassette) else None,
         playback=run.cassette if isinstance(run.cassette, Playback) else None,
         metrics=metrics,
+        gate_file=run.gate_file,
+        fail_on=run.fail_on or STRICT_WORDS,
     )
     run.log.count_dropped(context.metrics)
     reviews = _review_runtime(run, context)
@@ -601,8 +665,8 @@ def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: 
             metrics.write()
         except Unavailable as problem:
             print_line(str(problem))
-    for line in wiring.context.tally.failures() if run.strict else ():
+    met = wiring.context.tally.counts.met(run.fail_on)
+    for line in wiring.context.tally.failures() if met else ():
         print_line(line)
     unused = run.cassette is not None and run.cassette.unused and run.cassette.fails_if_unused
-    failed = unused or (run.strict and wiring.context.tally.failed)
-    return STRICT if failed and code == OK else code
+    return STRICT if (met or unused) and code == OK else code

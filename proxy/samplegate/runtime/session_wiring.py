@@ -30,7 +30,7 @@ from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.runtime.relay import Relay
 from samplegate.sampler.client import Models
 from samplegate.telemetry.log import Level
-from samplegate.telemetry.observers import NoteLog
+from samplegate.telemetry.observers import COUNTED, NoteLog
 
 _WARNED: Final = frozenset({Reason.MODEL, Reason.TIMEOUT, Reason.LIMIT, Reason.RECORDS, Reason.REVIEW, Reason.ERROR})
 UNNAMED: Final = "default"
@@ -120,10 +120,12 @@ class SessionWiring:
         self.context.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
         rules, gate = self._rules, self._gate
         rules.open += 1
+        self.context.open_requests(len(round.items))
         try:
             return await gate.run(round)
         finally:
             rules.open -= 1
+            self.context.open_requests(-len(round.items))
             if rules is not self.context.rules:
                 self.relay.start(self.relay.beside, partial(self.context.retire, rules))
 
@@ -134,6 +136,9 @@ class SessionWiring:
         if note.event == "request.failed":
             self.context.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])
             self.context.tally.count_fault(note.fields["round"])
+        if note.event in COUNTED:
+            self.context.tally.count_dropped()
+        self.context.publish()
 
     def _count(self, note: Note) -> None:
         metrics = self.context.metrics
@@ -197,9 +202,12 @@ class SessionWiring:
     async def _record(self, record: Record) -> None:
         """Write a record and count its outcome. A write that is cancelled counts nothing."""
         context = self.context
+        if context.run:
+            record = replace(record, run=context.run)
         try:
             await context.decisions.write(record)
         except Exception as problem:
+            context.tally.count_unrecorded()
             context.metrics.count("samplegate_records_failed_total", server=record.server)
             self._recorded(
                 record

@@ -21,6 +21,7 @@ import anyio.to_thread
 
 from samplegate import __version__
 from samplegate.audit.decision_log import DecisionLog
+from samplegate.audit.runs import GateFile
 from samplegate.auth.guard import AuthObserver, CallerGuard
 from samplegate.auth.tokens import still_valid
 from samplegate.config import SettingsError
@@ -31,7 +32,7 @@ from samplegate.policy.file import load
 from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
-from samplegate.runtime.run import loop_options, open_decision_log
+from samplegate.runtime.run import create_gate_file, loop_options, open_decision_log
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.listeners import Listeners, bind, bound
@@ -171,6 +172,7 @@ class Daemon:
         notify: Notify,
         started: float,
         key: bytes | None,
+        gate_file: GateFile | None,
     ) -> None:
         self._args = args
         self._wanted = wanted
@@ -181,6 +183,7 @@ class Daemon:
         self._notify = notify
         self._started = started
         self._key = key
+        self._gate_file = gate_file
 
     async def run(self) -> int:
         """Serve until a signal, then drain. Returns the exit code."""
@@ -195,6 +198,7 @@ class Daemon:
             log=self._log,
             key=self._key,
             metrics=metrics,
+            gate_file=self._gate_file,
         )
         self._log.count_dropped(self.context.metrics)
         publish_policy(self.context)
@@ -422,24 +426,31 @@ def serve_command(args: argparse.Namespace) -> int:
     try:
         wanted = read_all(args)
         settings = wanted.settings
+        assert settings.policy is not None
         decisions = open_decision_log(settings, "serve")
         admin_token(settings.admin_token_file)
         key = seal_key(settings.seal_key_file)
         log = EventLog(settings.log_level, settings.log_format)
         listeners = _listeners(settings)
+        gate_file = create_gate_file(settings, wanted.run, command="serve", server="", policy=settings.policy)
     except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
         refuse_start(str(problem))
         return WRONG
     log_libraries(log)
     for warning in wanted.warnings:
         announce(log, "settings.warned", warning, level="warning")
-    daemon = Daemon(args, wanted, decisions, log, listeners, notify=notify, started=started, key=key)
+    daemon = Daemon(
+        args, wanted, decisions, log, listeners, notify=notify, started=started, key=key, gate_file=gate_file
+    )
     heap.freeze_objects()
     try:
-        return anyio.run(daemon.run, backend_options=loop_options())
+        code = anyio.run(daemon.run, backend_options=loop_options())
     except Exception:
         log.error("daemon.failed", exc_info=True)  # noqa: G201
-        return FAILED
+        code = FAILED
+    if gate_file is not None:
+        gate_file.close(time.time(), code)
+    return code
 
 
 def _listeners(settings: ServeSettings) -> Listeners:

@@ -25,7 +25,7 @@ from samplegate.errors import Unavailable
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.match import has_no_rule_for
 from samplegate.runtime.process import Rules
-from samplegate.runtime.run import check_state, read_rules, without_webhooks
+from samplegate.runtime.run import check_state, read_rules, run_of, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.transport.subprocess import unresolved
 
@@ -88,6 +88,8 @@ class ServeConfig(msgspec.Struct, frozen=True, eq=False):
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
     """Files whose change triggers a reload."""
+    run: str | None = None
+    """The ID of the run to which the daemon belongs."""
 
 
 def read_all(args: argparse.Namespace) -> ServeConfig:
@@ -106,7 +108,8 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
     preload(settings)  # at a reload, this does not run in the event loop's thread
     assert settings.policy is not None
     rules = read_rules(settings.policy, loaded.environment)
-    check_state(rules, settings)
+    run = run_of(settings, loaded.environment)
+    check_state(rules, settings, run)
     models = rules.policy.policy.models
     seen = _seen_by_servers(loaded, rules)
     problems = [
@@ -124,6 +127,7 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
         loaded.environment if any(model.model != SCRIPTED for model in models) else {},
         (*loaded.warnings, *_warnings(rules, settings)),
         tuple(dict.fromkeys([*loaded.files, settings.policy])),
+        run,
     )
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from samplegate.audit.record import Record, Released, comes_again, may_be_revoked
+from samplegate.audit.verdict import MEANINGS, STRICT, FailOn, RunCounts, words_of
 from samplegate.errors import Log
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused, Reserved
 from samplegate.protocol.frames import CALLS
@@ -184,10 +185,14 @@ MAX_LISTED: Final = 50  # lines that --strict lists; the decision log has all
 
 
 class Tally:
-    """Counts the records of a process for the summary and the metrics."""
+    """Counts the records of a process for the summary, the metrics and the verdict on its run. ``fail_on``: the words
+    whose requests ``failures`` lists."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, fail_on: Sequence[FailOn] = STRICT) -> None:
         self._metrics = metrics
+        self._fail_on = frozenset(fail_on)
+        self._words: Counter[str] = Counter()
+        self._unrecorded = 0
         self._outcomes: Counter[str] = Counter()
         self._failed: list[Record] = []
         self._spent = 0
@@ -208,25 +213,37 @@ class Tally:
 
         ``samplegate_requests_total`` counts every record, because a counter cannot decrease.
         """
-        self._uncount(record)
+        repeated = self._uncount(record)
         if comes_again(record.outcome, record.door):
             _remember(self._handed_on, record, MAX_HANDED_ON)
         elif may_be_revoked(record.outcome, record.review):
             _remember(self._reviewed, record, MAX_REVIEWED)
         self._outcomes[record.outcome] += 1
-        if record.outcome in ("denied", "unanswered"):
+        words = _words(record)
+        if words & self._fail_on:
             self._failed.append(record) if len(self._failed) < MAX_LISTED else None
+        self._words.update(words - COUNTED_BY_OUTCOME - ({"escalated"} if repeated else set()))
         self._count(record)
         if not record.revokes:  # cost and attempts are in the earlier record
             self._count_once(record)
             self._count_models(record)
 
-    def _uncount(self, record: Record) -> None:
+    def _uncount(self, record: Record) -> bool:
+        """Take back the request's earlier record. Returns whether it had one."""
         before = (self._reviewed if record.revokes else self._handed_on).pop(record.decision_id, None)
         if before is not None:
             self._outcomes[before] -= 1
         if record.revokes:
             self._failed = [one for one in self._failed if one.decision_id != record.decision_id]
+        return before is not None
+
+    def count_unrecorded(self) -> None:
+        """Count a request that is not in the decision log, because it could not be written."""
+        self._unrecorded += 1
+
+    def count_dropped(self) -> None:
+        """Count a message that was refused or dropped."""
+        self._words["dropped"] += 1
 
     def count_fault(self, round: str) -> None:
         """Count a round that an internal error ended. It may have no record."""
@@ -247,10 +264,20 @@ class Tally:
         self._refused_first += [f"a call in a refused batch: {fault}"] * min(count, room)
 
     @property
-    def failed(self) -> int:
-        """The number of failures: requests that ended Denied or Unanswered, rounds ended by a fault, unanswered calls,
-        and calls of refused batches."""
-        return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults + self._left + self._refused
+    def unrecorded(self) -> int:
+        """The number of requests that are not in the decision log."""
+        return self._unrecorded
+
+    @property
+    def counts(self) -> RunCounts:
+        """Counts for the verdict on a run. Rounds ended by a fault, unanswered calls and calls of refused batches are
+        unanswered."""
+        return RunCounts(
+            requests=sum(self._outcomes.values()),
+            denied=self._outcomes["denied"],
+            unanswered=self._outcomes["unanswered"] + self._faults + self._left + self._refused,
+            **self._words,
+        )
 
     def summary(self) -> str:
         """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused requests, and faults, if
@@ -273,11 +300,15 @@ class Tally:
         return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:
-        """A line for each request that ended Denied or Unanswered, each round ended by a fault, each unanswered call,
-        and each call of a refused batch."""
-        lines = [*(_line(record) for record in self._failed), *self._faulty, *self._left_first, *self._refused_first]
-        rest = self.failed - len(lines)
-        return [*lines, f"and {rest} more"] if rest else lines
+        """A line for each request that meets a word of `--fail-on`. Of unanswered ones also each round ended by a
+        fault, each unanswered call, and each call of a refused batch."""
+        unanswered = (*self._faulty, *self._left_first, *self._refused_first) if "unanswered" in self._fail_on else ()
+        lines = [*(_line(record) for record in self._failed), *unanswered]
+        counts = self.counts
+        rest = sum(getattr(counts, word) for word in COUNTED_BY_OUTCOME & self._fail_on) - len(lines)
+        lines += [f"and {rest} more"] if rest > 0 else []
+        alone = counts.met(self._fail_on & {"no_requests", "dropped"})
+        return [*lines, *(f"{word}: {MEANINGS[word]}" for word in sorted(alone))]
 
     def _count(self, record: Record) -> None:
         self._metrics.count(
@@ -321,6 +352,19 @@ class Tally:
             self._metrics.count(
                 "samplegate_fallbacks_total", model_from=failed.model, model_to=following.model, reason=failed.result
             )
+
+
+COUNTED_BY_OUTCOME: Final = frozenset[FailOn]({"denied", "unanswered"})
+
+
+def _words(record: Record) -> frozenset[FailOn]:
+    return words_of(
+        outcome=record.outcome,
+        effect=record.effect,
+        review=record.review,
+        refused_by=record.refused_by,
+        unpriced=any(attempt.usd is None for attempt in record.attempts),
+    )
 
 
 def _remember(outcomes: dict[str, Released], record: Record, most: int) -> None:

@@ -249,8 +249,8 @@ Type: TypeAlias = inspect.Type
 _WORDS: Final = {  # a pattern of the schema in words
     r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$": "a duration such as 500ms, 50s, 15m or 1h",
     r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$": "a duration such as 60s or 15m, or none",
-    r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$": (
-        "a duration such as 1m or 24h, or day, month, call or process"
+    r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|run|process)$": (
+        "a duration such as 1m or 24h, or day, month, call, run or process"
     ),
 }
 _PLURAL: Final = {"a string": "strings", "a mapping": "mappings"}

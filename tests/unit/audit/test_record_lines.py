@@ -47,6 +47,7 @@ FULL = replace(
     refused_by="team-day",
     redacted={"aws-key": 2},
     review="rv_1",
+    run="17-1-test",
     reviewer="ops",
     reviewed_by="ann",
     review_door="page",

@@ -60,5 +60,5 @@ def test_what_is_only_for_whoever_looks_for_a_fault_is_not_warned_of() -> None:
 def test_a_round_that_a_fault_ended_is_a_failure_for_strict() -> None:
     tally = Tally(Metrics())
     tally.count_fault("t-1")
-    assert (1, "no requests; 1 round ended by an internal error") == (tally.failed, tally.summary())
+    assert (1, "no requests; 1 round ended by an internal error") == (tally.counts.unanswered, tally.summary())
     assert ["round t-1: not answered because of an internal error; see the log"] == tally.failures()

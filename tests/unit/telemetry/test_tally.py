@@ -169,7 +169,7 @@ LOST = replace(
 def test_a_revoked_request_is_one_and_paid_once() -> None:
     tally, metrics = taken(REVIEWED, replace(PLAIN, decision_id="d2"), LOST)
     assert "2 requests: 1 answered, 1 unanswered; 0.0042 USD; limit rate refused 1" == tally.summary()
-    assert 1 == tally.failed == len(tally.failures())
+    assert 1 == tally.counts.unanswered == len(tally.failures())
     assert (0.0042, 2, 1) == tuple(
         value(metrics, f"samplegate_{name}")
         for name in ("cost_usd_total", "model_calls_total", "request_duration_seconds")
@@ -192,7 +192,7 @@ def test_a_denied_request_that_was_revoked_is_listed_once() -> None:
     assert "1 request: 1 unanswered; 0.0042 USD; limit rate refused 1" == tally.summary()
     (line,) = tally.failures()
     assert "unanswered (review, " in line
-    assert 1 == tally.failed
+    assert 1 == tally.counts.denied + tally.counts.unanswered
 
 
 def test_a_revoking_record_whose_first_is_not_known_is_a_request() -> None:

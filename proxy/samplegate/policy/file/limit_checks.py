@@ -25,7 +25,7 @@ Drawing: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule
 
 AMOUNTS: Final = tuple(SCALE)
 CALENDAR: Final[tuple[Window, ...]] = ("day", "month")
-UNWAITED: Final = ("call", "process")
+UNWAITED: Final = ("call", "run", "process")
 """Windows that do not end while a request waits."""
 BY_A_MODEL: Final = ("input_tokens", "output_tokens", "usd")
 """Quantities that only a model uses."""
@@ -108,7 +108,7 @@ def _window(draft: Draft, path: Path, limit: Limit) -> None:
     elif limit.per is None:
         draft.problem(
             path,
-            "the period is missing; add `per: 1m` or another duration, day, month, call or process",
+            "the period is missing; add `per: 1m` or another duration, day, month, call, run or process",
         )
     elif limit.per not in CALENDAR and limit.per not in UNWAITED:
         timeouts.check_span(draft, (*path, "per"), limit.per)
@@ -205,7 +205,7 @@ def _on_limit(draft: Draft, path: Path, rule: Drawing) -> None:
     if rule.on_limit == "wait" and sound and all(limit is not None and limit.per in UNWAITED for limit in named):
         draft.problem(
             at,
-            "limits per call or process never free up while a request waits; use next, unanswered or deny",
+            "limits per call, run or process never free up while a request waits; use next, unanswered or deny",
         )
 
 

@@ -1,0 +1,203 @@
+"""The verdict on a run: words from gates and records, each request once, and what cannot be told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from samplegate.audit import verdict
+from samplegate.audit.record import RecordedTry, RecordLine
+from samplegate.audit.verdict import (
+    STRICT,
+    WORDS,
+    FailOn,
+    FoundGate,
+    GateState,
+    RunCounts,
+    RunRecords,
+    RunVerdict,
+    fail_on_words,
+    judge,
+)
+
+
+def gate(runs: bool = False, **changes: Any) -> FoundGate:
+    state = GateState(
+        run="7",
+        gate="g",
+        command="run",
+        server="docs",
+        policy="/p.yaml",
+        decision_log="/log",
+        started="2026-11-18T12:00:00.000Z",
+        pid=1,
+        ended=None if runs else "2026-11-18T12:00:01.000Z",
+        exit_code=None if runs else 0,
+    )
+    return FoundGate(msgspec.structs.replace(state, **changes), runs)
+
+
+def record(id: str = "d1", **changes: Any) -> RecordLine:
+    line = RecordLine(
+        decision_id=id,
+        time="2026-11-18T12:00:00.000Z",
+        server="docs",
+        caller="local",
+        era="legacy",
+        revision="2025-11-25",
+        door="push",
+        kind="sampling",
+        effect="allow",
+        reason="rule",
+        outcome="answered",
+        run="7",
+    )
+    return msgspec.structs.replace(line, **changes)
+
+
+def judged(
+    *lines: RecordLine,
+    gates: list[FoundGate] | None = None,
+    fail_on: tuple[FailOn, ...] = STRICT,
+    expected: int | None = None,
+) -> RunVerdict:
+    records = RunRecords("7", fail_on)
+    for line in lines:
+        records.add(line)
+    counted = RunCounts(requests=records.counts.requests)
+    return judge(
+        "7", fail_on, [gate(counts=counted)] if gates is None else gates, records, problems=(), expected=expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (record(), []),
+        (record(outcome="withdrawn"), []),
+        (record(outcome="denied", effect="deny"), ["denied"]),
+        (record(outcome="unanswered", reason="model"), ["unanswered"]),
+        (record(effect="escalate", review="rv_1"), ["escalated"]),
+        (record(review="rv_1"), ["escalated"]),
+        (record(outcome="unanswered", reason="limit", refused_by="dollar"), ["unanswered", "limit"]),
+        (record(refused_by="dollar"), ["limit"]),
+        (record(attempts=(RecordedTry("m", "ok"),)), ["unpriced"]),
+        (record(attempts=(RecordedTry("m", "ok", cost_usd=0.0),)), []),
+    ],
+)
+def test_a_request_meets_these_words(line: RecordLine, words: list[str]) -> None:
+    found = judged(line, fail_on=WORDS)
+    assert (words, "fail" if words else "pass") == (list(found.met), found.word)
+    assert (bool(words), not words) == (bool(found.failed), bool(found.others))
+
+
+def test_only_the_named_words_fail_a_run() -> None:
+    line = record(outcome="denied", effect="deny")
+    assert [("fail", 1), ("pass", 0), ("pass", 0)] == [
+        ((found := judged(line, fail_on=words)).word, len(found.failed)) for words in [STRICT, ("unanswered",), ()]
+    ]
+
+
+def test_a_run_without_requests_fails_on_that_word_only() -> None:
+    assert ["fail", "pass"] == [judged(fail_on=words).word for words in [("no_requests",), STRICT]]
+
+
+def test_the_two_records_of_a_request_are_one_request() -> None:
+    first = record(outcome="forwarded", door="input_required", refused_by="dollar", effect="forward")
+    last = record(outcome="denied", door="input_required", effect="forward")
+    found = judged(first, last, fail_on=WORDS)
+    assert (RunCounts(requests=1, denied=1, limit=1), ["denied", "limit"]) == (found.counts, list(found.met))
+    assert ["denied"] == [row.line.outcome for row in found.failed]
+    assert "pass" == judged(first, record(door="input_required", effect="forward")).word
+
+
+def test_records_of_other_runs_do_not_count() -> None:
+    assert "pass" == judged(record(run="8", outcome="denied"), record(run=None, outcome="denied")).word
+
+
+def test_the_gates_count_what_no_log_has() -> None:
+    without = gate(decision_log=None, counts=RunCounts(requests=2, denied=1))
+    found = judged(gates=[without])
+    assert ("fail", (), ("gate 'docs' writes no decision log; its requests are counted, but not listed",)) == (
+        found.word,
+        found.problems,
+        found.notes,
+    )
+
+
+def test_a_request_that_could_not_be_recorded_is_not_missed_in_the_log() -> None:
+    found = judged(record(), gates=[gate(counts=RunCounts(requests=2, unanswered=1), unrecorded=1)])
+    assert ("fail", ()) == (found.word, found.problems)
+
+
+@pytest.mark.parametrize(
+    ("gates", "expected", "problem"),
+    [
+        ([], None, "run 7: no gate of this run has used this state folder; start the gates with this run ID"),
+        ([gate()], 2, "run 7: 1 of 2 expected gates have started"),
+        ([gate(runs=True)], 1, "gate 'docs' still runs; end the client before the report"),
+        ([gate(runs=True, command="serve", server="", open=1)], 1, "the gate of `serve` still runs"),
+        ([gate(started_up=False, exit_code=2)], 1, "gate 'docs' did not start; its log has the reason"),
+        ([gate(counts=RunCounts(requests=2))], 1, "the decision logs have 0 of 2 requests of this run"),
+    ],
+)
+def test_what_cannot_be_told_is_unknown_and_never_passes(
+    gates: list[FoundGate], expected: int | None, problem: str
+) -> None:
+    found = judged(gates=gates, expected=expected)
+    assert "unknown" == found.word
+    assert problem in found.problems[0]
+
+
+def test_a_word_that_is_met_fails_whatever_else_cannot_be_told() -> None:
+    assert "fail" == judged(record(outcome="denied"), gates=[gate(runs=True)]).word
+
+
+@pytest.mark.parametrize(
+    ("open_", "word", "note"), [(0, "pass", "no request was open"), (2, "fail", "while 2 requests were open")]
+)
+def test_a_killed_gate_has_lost_only_what_was_open(open_: int, word: str, note: str) -> None:
+    found = judged(gates=[gate(ended=None, open=open_)])
+    assert (word, open_) == (found.word, found.counts.unanswered)
+    assert note in found.notes[0]
+
+
+def test_a_daemon_may_still_run() -> None:
+    found = judged(gates=[gate(runs=True, command="serve")])
+    assert ("pass", True) == (found.word, "until now" in found.notes[0])
+
+
+@pytest.mark.parametrize(("fails", "word"), [(True, "fail"), (False, "pass")])
+def test_cases_that_were_not_replayed_fail_where_they_shall(fails: bool, word: str) -> None:
+    assert word == judged(gates=[gate(unused_cases=3, fails_unused=fails)]).word
+
+
+def test_the_rows_are_bounded_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "MAX_ROWS", 3)
+    monkeypatch.setattr(verdict, "MAX_HANDED_ON", 3)
+    lines = [record(str(n), outcome="denied" if n % 2 else "forwarded", door="input_required") for n in range(20)]
+    found = judged(*lines, gates=[gate(counts=RunCounts(requests=20))])
+    assert (20, 10, 3, 3) == (found.counts.requests, found.counts.denied, len(found.failed), len(found.others))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("denied", ("denied",)),
+        ("limit, denied,limit", ("denied", "limit")),
+        ("none", ()),
+        (",".join(WORDS), WORDS),
+    ],
+)
+def test_words_are_a_list(text: str, words: tuple[str, ...]) -> None:
+    assert words == fail_on_words(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("deny", "'deny' is not one of denied, "), ("", "is empty"), ("none,limit", "'none'")]
+)
+def test_other_words_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        fail_on_words(text)
