@@ -196,6 +196,9 @@ def test_a_missing_file_a_folder_and_a_pipe_are_errors(path: Path, tmp_path: Pat
         Playback.open(path)
     with pytest.raises(Unavailable, match="not a regular file"):
         Playback.open(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="cannot be read: not a directory"):
+        Playback.open(tmp_path / "file" / "tape.yaml")
     path.symlink_to(tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="there is no cassette"):
         Playback.open(path)
