@@ -76,9 +76,9 @@ tests/acceptance/sdk/node_modules/.installed: tests/acceptance/sdk/package.json 
 	@$(NPM) ci --ignore-scripts
 	@touch $@
 
-# Packages run no scripts when they are installed. The one of Claude Code, which puts the platform's binary in its place, is run by name.
+# npm runs no scripts of packages; the one that puts Claude Code's binary for the platform in its place is run by name
 $(AGENTS)/node_modules/.installed: $(AGENTS)/package.json $(AGENTS)/package-lock.json $(ENVS)/node/.installed
-	@echo "installing Claude Code and Codex from npm (800 MB)"
+	@echo "installing the agents from npm (900 MB)"
 	@$(NODE) npm --prefix $(AGENTS) ci --ignore-scripts
 	@$(NODE) node $(AGENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
 	@touch $@
@@ -116,7 +116,7 @@ nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`:
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) $(CONFORMANCE) $(ARGS)
 
-adoption: dev $(ENVS)/sdk2/.installed $(AGENTS)/node_modules/.installed ## Claude Code and Codex, headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
+adoption: dev $(ENVS)/sdk2/.installed $(AGENTS)/node_modules/.installed ## agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
 	@LONG="$(LONG)" $(BIN)/python $(PYTEST) $(ADOPTION) $(ARGS)
 
 deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and systemd's tools
@@ -164,7 +164,7 @@ lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the new
 lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@rm -f tests/acceptance/sdk/package-lock.json
 	@$(NPM) install --package-lock-only --ignore-scripts
-	@rm -f $(AGENTS)/package-lock.json
+	@rm -rf $(AGENTS)/package-lock.json $(AGENTS)/node_modules # what is installed would go into the lock without its hashes
 	@$(NODE) npm --prefix $(AGENTS) install --package-lock-only --ignore-scripts
 	@rm -f bench/package-lock.json
 	@$(NODE) npm --prefix bench install --package-lock-only --ignore-scripts

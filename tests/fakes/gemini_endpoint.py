@@ -15,7 +15,9 @@ from tests.fakes.model_endpoint import Handler, Said, event, joined
 _STOPS: Final = {"stop": "STOP", "length": "MAX_TOKENS", "tool": "STOP", "sequence": "STOP", "filter": "SAFETY"}
 
 
-class _Handler(Handler):
+class GeminiHandler(Handler):
+    """A connection that speaks Gemini's format."""
+
     def model_of(self, body: dict[str, Any]) -> str:
         return self.path.rpartition("/models/")[2].partition(":")[0]
 
@@ -55,7 +57,7 @@ class _Handler(Handler):
 class Endpoint(model_endpoint.Endpoint):
     """The endpoint for Gemini's format."""
 
-    handler = _Handler
+    handler = GeminiHandler
     prefix = "/v1beta"
     provider = "gemini"
 

@@ -25,6 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
     """Check that the agents and the server's environment are installed."""
-    missing = [str(path) for path in (headless.CLAUDE_CODE, headless.CODEX, Path(peers.sdk(2))) if not path.exists()]
+    programs = (headless.CLAUDE_CODE, headless.CODEX, headless.GEMINI, Path(peers.sdk(2)))
+    missing = [str(path) for path in programs if not path.exists()]
     if missing:
         pytest.fail(f"tests/adoption/agents: {', '.join(missing)} is missing; run 'make adoption'")

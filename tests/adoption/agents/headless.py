@@ -1,5 +1,5 @@
-"""Claude Code and Codex, headless: how each is started in an empty home folder, with gates as its MCP servers and a
-scripted endpoint as its model. Unix only, because of named pipes and process groups.
+"""Claude Code, Codex and Gemini CLI, headless: how each is started in an empty home folder, with gates as its MCP
+servers and a scripted endpoint as its model. Unix only, because of named pipes and process groups.
 
 Nothing of the gate is imported here: it is one more program.
 """
@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.acceptance.sdk import node, peers
-from tests.adoption.agents.scripted_model import MessagesEndpoint, ResponsesEndpoint, ScriptedEndpoint
+from tests.adoption.agents.scripted_model import GeminiEndpoint, MessagesEndpoint, ResponsesEndpoint, ScriptedEndpoint
 
 HERE: Final = Path(__file__).resolve().parent
 CLAUDE_CODE: Final = HERE / "node_modules" / ".bin" / "claude"
 CODEX: Final = HERE / "node_modules" / "@openai" / "codex" / "bin" / "codex.js"
+GEMINI: Final = HERE / "node_modules" / "@google" / "gemini-cli" / "bundle" / "gemini.js"
 SERVER: Final = (peers.sdk(2), str(peers.PROGRAMS / "server_sdk2.py"))
 PROMPT: Final = "Call the tools."
 WAIT: Final = 90.0
@@ -127,9 +128,32 @@ def _codex(home: Path, servers: Mapping[str, Sequence[str]], url: str) -> Starte
     return Started(words, {"LOOPBACK_KEY": "sk-of-the-test"})
 
 
+def _gemini(home: Path, servers: Mapping[str, Sequence[str]], url: str) -> Started:
+    settings = {
+        "mcpServers": {
+            name: {"command": words[0], "args": words[1:], "trust": True} for name, words in servers.items()
+        },
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+    }
+    (home / ".gemini").mkdir()
+    (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+    words = (str(node.node()), str(GEMINI), "--skip-trust", "--model", "gemini-2.5-flash", "--prompt", PROMPT)
+    return Started(
+        words,
+        {
+            "GOOGLE_GEMINI_BASE_URL": url,
+            "GEMINI_API_KEY": "sk-of-the-test",
+            "GEMINI_CLI_NO_RELAUNCH": "true",  # otherwise, a child process does the work, and signals do not reach it
+        },
+    )
+
+
 AGENTS: Final = [
     Agent("claude-code", MessagesEndpoint, _claude_code),
     Agent("codex", ResponsesEndpoint, _codex),
+    Agent("gemini-cli", GeminiEndpoint, _gemini),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.fakes import model_endpoint
 from tests.fakes.anthropic_endpoint import MessagesHandler
+from tests.fakes.gemini_endpoint import GeminiHandler
 from tests.fakes.model_endpoint import Handler, Said, Use
 from tests.fakes.responses_endpoint import ResponsesHandler
 
@@ -77,6 +78,15 @@ class _ScriptedResponses(_ScriptedHandler, ResponsesHandler):
         return Use(json.dumps(dict(call.arguments)), call.tool, id, namespace=f"mcp__{call.server}")
 
 
+class _ScriptedGemini(_ScriptedHandler, GeminiHandler):
+    def results(self, body: dict[str, Any]) -> list[str]:
+        parts = [part for content in body["contents"] for part in content["parts"]]
+        return [json.dumps(part["functionResponse"]["response"]) for part in parts if "functionResponse" in part]
+
+    def use(self, call: Call, id: str) -> Use:
+        return Use(json.dumps(dict(call.arguments)), f"mcp_{call.server}_{call.tool}", id)
+
+
 class MessagesEndpoint(ScriptedEndpoint):
     """The endpoint for Anthropic's message format."""
 
@@ -88,3 +98,9 @@ class ResponsesEndpoint(ScriptedEndpoint):
 
     handler = _ScriptedResponses
     prefix = "/v1"
+
+
+class GeminiEndpoint(ScriptedEndpoint):
+    """The endpoint for Gemini's format."""
+
+    handler = _ScriptedGemini

@@ -10,7 +10,7 @@ import pytest
 from tests.adoption.agents.headless import AGENTS, Agent
 from tests.adoption.agents.two_servers import ALLOWED, DENIED, at_work, decisions
 
-DOORS: Final = {"claude-code": "input_required", "codex": "push"}
+DOORS: Final = {"claude-code": "input_required", "codex": "push", "gemini-cli": "push"}
 """How requests arrive, which depends on the agent's protocol version."""
 
 
