@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TextIO, TypeAlias, get_args
 
 from samplegate.ci.annotations import inert
 from samplegate.cli import FAILED, UNREADABLE
+from samplegate.config import state_folder
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
@@ -26,6 +27,9 @@ FileKind: TypeAlias = Literal["policy", "tests", "script"]
 
 SUFFIX: Final = "_test"
 MAX_PLAIN_LENGTH: Final = 60
+STATE: Final = "SAMPLEGATE_STATE"
+STDOUT: Final = "-"
+"""The value of `--json` without a file."""
 _UNUSUAL: Final = re.compile(r"[^ -~\n]")
 
 
@@ -124,6 +128,19 @@ def json_text(value: Any) -> str:
         json.dumps(value, indent=2, ensure_ascii=False).replace("\x7f", r"\u007f"),
     )
     return without_hashes(text, escape=r"\u0023")
+
+
+def write_json(file: str, value: Any) -> None:
+    """Print JSON, or write it to a file. Raises InputError."""
+    if file == STDOUT:
+        print(json_text(value))
+    else:
+        write_report("--json", Path(file), json_text(value).encode("utf-8", "backslashreplace") + b"\n")
+
+
+def state_of(given: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The state folder, as `run` finds it without a settings file; None if the home folder is unknown."""
+    return given or (Path(environ[STATE]) if environ.get(STATE) else state_folder(environ))
 
 
 def workspace_path(path: Path) -> str | None:

@@ -13,9 +13,8 @@ from typing import Any, Final
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import settled, timestamp
 from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, KindReport, Names, Report, ServerReport
-from samplegate.cli import OK, UNREADABLE
-from samplegate.cli.files import count, json_text, plain, print_error, print_lines
-from samplegate.config import state_folder
+from samplegate.cli import OK, UNREADABLE, run_report
+from samplegate.cli.files import STATE, STDOUT, count, plain, print_error, print_lines, state_of, write_json
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
 from samplegate.policy.ledger import SCALE
@@ -23,7 +22,6 @@ from samplegate.policy.ledger import SCALE
 ROWS: Final = 10  # rows of a table in text output; --json has all
 # counters of a model's calls that are not failures; all others are
 _SUMS: Final = frozenset({"calls", "input_tokens", "output_tokens", "units", "unpriced"})
-STATE: Final = "SAMPLEGATE_STATE"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,31 +37,41 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DATE",
         help="ignore older records: 2026-11-01, or 2026-11-01T08:00Z (UTC unless a zone is given)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--state", type=Path, metavar="DIR", help="state folder of the gates (default: that of `samplegate run`)"
+    )
+    parser.add_argument(
+        "--json", nargs="?", const=STDOUT, metavar="FILE", help="print one JSON object, or write it to this file"
+    )
+    run_report.arguments(parser)
 
 
 def command(args: argparse.Namespace) -> int:
-    """Summarize all records. Returns 0, even without records, or 2 if a log is unreadable."""
+    """Summarize all records, or judge a run. Returns 0, even without records, or 2 if a log is unreadable."""
+    if args.run is not None:
+        return run_report.command(args)
     try:
-        logs = Logs(args.log or _default(os.environ))
+        for name in run_report.OPTIONS:
+            if getattr(args, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')} needs --run")
+        logs = Logs(args.log or _default(state_of(args.state, os.environ)))
         report = Report("" if args.since is None else _since(args.since))
         for line in settled(logs):
             report.add(line)
+        if args.json is None:
+            print_lines(_report(report, logs))
+        else:
+            write_json(args.json, _json(report, logs))
     except InputError as problem:
         print_error(str(problem))
         return UNREADABLE
-    if args.json:
-        print(json_text(_json(report, logs)))
-    else:
-        print_lines(_report(report, logs))
     for complaint in logs.complaints():
         print_error(complaint)
     return OK
 
 
-def _default(environ: Any) -> list[str]:
+def _default(state: Path | None) -> list[str]:
     """The daily logs in the state folder."""
-    state = Path(environ[STATE]) if environ.get(STATE) else state_folder(environ)
     if state is None:
         raise InputError(f"--log: the home folder is unknown; pass the log files with --log, or set {STATE}")
     if not (state / "decisions").is_dir():
