@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -293,7 +293,24 @@ class ServerSide(msgspec.Struct, frozen=True, eq=False):
     stop: Callable[[], Coroutine[Any, Any, object]]
 
 
-async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[float], None]) -> int:
+Signals: TypeAlias = AsyncIterator[signal.Signals] | None
+"""The signals that end a conversation; None on Windows, whose event loop has no signal handlers."""
+
+
+@contextmanager
+def _signals() -> Iterator[Signals]:
+    """Receive signals until the process ends. Clients send several in a row, and only the first must have an effect,
+    because the shutdown is bounded."""
+    if sys.platform == "win32":  # SIGINT comes as KeyboardInterrupt
+        yield None
+        return
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        yield signals
+
+
+async def converse(
+    run: Run, relay: Relay, set_shutdown_deadline: Callable[[float], None], signals: Signals = None
+) -> int:
     """Run the conversation; the exit code is that of the first end: client, server, start timeout or signal. Raises
     CannotStart.
 
@@ -309,7 +326,7 @@ async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[floa
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
             relay.on_large = trimmer.report_large_frame
             code = await _first(
-                input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch
+                input_ends, *ends, lambda: _signalled(relay, signals), lambda: _silent(run, relay), trimmer.watch
             )
         finally:
             run.decisions.set_shutdown_deadline(LAST_RECORDS)
@@ -444,15 +461,14 @@ async def _until_read(own: LineLink) -> None:
         await own.drained(1.0)
 
 
-async def _signalled(relay: Relay) -> int:
+async def _signalled(relay: Relay, signals: Signals) -> int:
     """A signal arrives: open requests are withdrawn while the server ends, as when the client ends."""
-    if sys.platform == "win32":  # no signal handlers in its event loop; SIGINT comes as KeyboardInterrupt
+    if signals is None:
         await anyio.sleep_forever()
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async for number in signals:
-            relay.ended("client")
-            return 128 + number
-    raise AssertionError("signals do not end")
+        raise AssertionError("a sleep for ever ends by cancellation only")
+    number = await anext(signals)
+    relay.ended("client")
+    return 128 + number
 
 
 FIRST_REQUEST_TIMEOUT: Final = 5.0  # seconds for the client's first request; clients send it right after they start us
@@ -594,26 +610,27 @@ async def _main(run: Run) -> int:
     codes: list[int] = []
     failed: list[CannotStart] = []
 
-    async def conversation() -> None:
+    async def conversation(signals: Signals) -> None:
         if reviews is not None:
             wiring.relay.start(reviews.run)
         if file is not None and run.settings.metrics_interval:
             wiring.relay.start(file.keep, run.settings.metrics_interval, run.log)
         try:
-            codes.append(await converse(run, wiring.relay, context.admission.set_shutdown_deadline))
+            codes.append(await converse(run, wiring.relay, context.admission.set_shutdown_deadline, signals))
             for call in wiring.relay.left:
                 context.tally.count_unanswered_call(call.method, call.tool)
         except CannotStart as problem:  # raised outside of the task group, which would wrap it
             failed.append(problem)
 
-    try:
-        async with _metrics_port(run, context):
-            await wiring.relay.run(conversation)
-    finally:
-        await context.aclose()
-    for problem in failed:
-        raise problem
-    return _finish(run, wiring, file, *codes)
+    with _signals() as signals:
+        try:
+            async with _metrics_port(run, context):
+                await wiring.relay.run(partial(conversation, signals))
+        finally:
+            await context.aclose()
+        for problem in failed:
+            raise problem
+        return _finish(run, wiring, file, *codes)
 
 
 def _evidence_store(run: Run) -> EvidenceStore | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -111,6 +112,20 @@ def test_a_killed_gate_that_was_idle_has_nothing_open(folder: Path) -> None:
         gate.process.wait()
     (found,) = gates(folder, "7")
     assert (None, 0, 1) == (found.state.ended, found.state.open, found.state.counts.requests)
+
+
+def test_the_signals_that_follow_the_first_one_do_not_cut_the_end_short(folder: Path) -> None:
+    """Claude Code sends SIGINT and 100 ms later SIGTERM. Its server needs longer than that to end."""
+    outlives = {"OUTLIVE": "1"}
+    with running(folder, "--state", "state", "--run", "7", command=SERVER, environment=outlives) as gate:
+        gate.write(*opening())
+        assert "result" in sample(gate, 1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            gate.process.send_signal(number)
+            time.sleep(0.1)
+        code, _, said = gate.end()
+    assert (128 + signal.SIGINT, True) == (code, "1 request: 1 answered" in said)
+    assert [code] == [gate.state.exit_code for gate in gates(folder, "7")]
 
 
 @pytest.mark.parametrize(
