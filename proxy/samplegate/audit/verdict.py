@@ -6,6 +6,7 @@ either has a request for it. If the logs have fewer requests than the gates, not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from operator import add
 from typing import Final, Literal, TypeAlias, get_args
@@ -140,6 +141,8 @@ class RunRecords:
         self._run = run
         self._fail_on = frozenset(fail_on)
         self._listed: dict[bool, dict[str, Row]] = {True: {}, False: {}}
+        self.unlisted = Counter[bool]()
+        """The requests that are not listed: those that failed (True), and the others."""
         self._handed_on: dict[str, frozenset[FailOn]] = {}
 
     def add(self, line: RecordLine) -> None:
@@ -157,15 +160,18 @@ class RunRecords:
         if before is not None:
             words |= before & _KEPT
             self._count(before, -1)
-            for rows in self._listed.values():
-                rows.pop(line.decision_id, None)
+            failed = bool(before & self._fail_on)
+            if self._listed[failed].pop(line.decision_id, None) is None:
+                self.unlisted[failed] -= 1
         self._count(words, 1)
         if comes_again(line.outcome, line.door):
             self._handed_on[line.decision_id] = words
             if len(self._handed_on) > MAX_HANDED_ON:
                 del self._handed_on[next(iter(self._handed_on))]
-        rows = self._listed[bool(words & self._fail_on)]
-        if len(rows) < MAX_ROWS:
+        failed = bool(words & self._fail_on)
+        self.unlisted[failed] += 1
+        if len(rows := self._listed[failed]) < MAX_ROWS:
+            self.unlisted[failed] -= 1
             rows[line.decision_id] = Row(_without_contents(line), words)
 
     @property
@@ -203,6 +209,8 @@ class RunVerdict(msgspec.Struct, frozen=True):
     gates: tuple[FoundGate, ...]
     failed: tuple[Row, ...]
     others: tuple[Row, ...]
+    unlisted: tuple[int, int]
+    """Further requests that are not listed: those that failed, and the others."""
 
     @property
     def word(self) -> Literal["pass", "fail", "unknown"]:
@@ -240,6 +248,7 @@ def judge(
         gates=tuple(gates),
         failed=tuple(records.failed),
         others=tuple(records.others),
+        unlisted=(records.unlisted[True], records.unlisted[False]),
     )
 
 

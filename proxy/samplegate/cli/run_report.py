@@ -177,8 +177,8 @@ def _text(found: RunVerdict) -> Iterator[str]:
         yield f"  {_gate_name(gate)}: {count(gate.state.counts.requests, 'request')}, {_end(gate)}"
     yield from (f"  {note}" for note in found.notes)
     yield from (f"  {_row_text(row)}" for row in found.failed[:ROWS])
-    if len(found.failed) > ROWS:
-        yield f"  and {len(found.failed) - ROWS} more"
+    if more := max(len(found.failed) - ROWS, 0) + found.unlisted[0]:
+        yield f"  and {more} more"
 
 
 def headline(found: RunVerdict) -> str:
@@ -282,6 +282,7 @@ def as_json(found: RunVerdict) -> dict[str, Any]:
             for gate in found.gates
         ],
         "requests": [_row_json(row) for row in (*found.failed, *found.others)],
+        "unlisted": {"failed": found.unlisted[0], "others": found.unlisted[1]},
     }
 
 
@@ -319,6 +320,9 @@ def _suites(found: RunVerdict) -> list[Suite]:
     if found.unused_cases:
         message = f"{count(found.unused_cases, 'case')} of a cassette not replayed"
         run.append(Case("all cases of cassettes are replayed", "samplegate.run", failure=message))
+    if any(found.unlisted):
+        name = f"{count(sum(found.unlisted), 'more request')}"
+        run.append(Case(name, "samplegate.run", failure=f"{found.unlisted[0]} failed" if found.unlisted[0] else None))
     return [Suite(f"run {found.run}", tuple(run)), *(Suite(name, tuple(cases)) for name, cases in servers.items())]
 
 
@@ -356,6 +360,8 @@ def _summary(found: RunVerdict) -> Iterator[str]:
         for row in found.failed
         for line in [row.line]
     ]
+    if found.unlisted[0]:
+        yield f"{count(found.unlisted[0], 'more request')} failed."
     head = ["server", "kind", "during", "outcome", "rule", "detail", "decision"]
     yield markdown.table(head, rows, most=200)
     gates = [[markdown.code(_gate_name(gate)), str(gate.state.counts.requests), _end(gate)] for gate in found.gates]

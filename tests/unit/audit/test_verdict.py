@@ -113,6 +113,18 @@ def test_the_two_records_of_a_request_are_one_request() -> None:
     assert "pass" == judged(first, record(door="input_required", effect="forward")).word
 
 
+def test_a_second_record_moves_a_request_between_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "MAX_ROWS", 1)
+    first = [record(str(n), outcome="forwarded", door="input_required", effect="forward") for n in range(3)]
+    last = [record(str(n), outcome="denied", door="input_required", effect="forward") for n in range(2)]
+    found = judged(*first, *last)
+    assert (["0"], [], (1, 1)) == (
+        [row.line.decision_id for row in found.failed],
+        [row.line.decision_id for row in found.others],
+        found.unlisted,
+    )
+
+
 def test_records_of_other_runs_do_not_count() -> None:
     assert "pass" == judged(record(run="8", outcome="denied"), record(run=None, outcome="denied")).word
 
@@ -180,6 +192,7 @@ def test_the_rows_are_bounded_and_all_are_counted(monkeypatch: pytest.MonkeyPatc
     lines = [record(str(n), outcome="denied" if n % 2 else "forwarded", door="input_required") for n in range(20)]
     found = judged(*lines, gates=[gate(counts=RunCounts(requests=20))])
     assert (20, 10, 3, 3) == (found.counts.requests, found.counts.denied, len(found.failed), len(found.others))
+    assert (7, 7) == found.unlisted
 
 
 @pytest.mark.parametrize(
