@@ -60,9 +60,8 @@ def test_a_failing_case_fails_the_step(job: Job) -> None:
     assert step(job, "a.yaml")
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_path_of_a_policy_is_harmless(job: Job, text: str) -> None:
-    before = dict(job.environment)
+def test_hostile_paths_of_policies_are_harmless(job: Job) -> None:
+    text, before = "\n".join(HOSTILE), dict(job.environment)
     assert step(job, text, "results.xml")
     lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
     assert {"error"} == {each.name for each in job.commands}, job.log
@@ -70,7 +69,7 @@ def test_a_hostile_path_of_a_policy_is_harmless(job: Job, text: str) -> None:
     assert (before, [], []) == (job.environment, job.path, list(job.folder.rglob("pwned")))
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("text", HOSTILE[::3], ids=range(0, len(HOSTILE), 3))
 def test_a_hostile_path_of_the_results_is_a_path(job: Job, text: str) -> None:
     write(job, a=GOOD, a_test=PASSES)
     before = dict(job.environment)
