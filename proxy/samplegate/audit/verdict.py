@@ -156,23 +156,24 @@ class RunRecords:
             refused_by=line.refused_by,
             unpriced=any(attempt.cost_usd is None for attempt in line.attempts),
         )
-        before = self._handed_on.pop(line.decision_id, None)
-        if before is not None:
+        if (before := self._handed_on.pop(line.decision_id, None)) is not None:
             words |= before & _KEPT
-            self._count(before, -1)
-            failed = bool(before & self._fail_on)
-            if self._listed[failed].pop(line.decision_id, None) is None:
-                self.unlisted[failed] -= 1
-        self._count(words, 1)
+            self._drop(line.decision_id, before)
+        self._add(Row(_without_contents(line), words))
         if comes_again(line.outcome, line.door):
             self._handed_on[line.decision_id] = words
             if len(self._handed_on) > MAX_HANDED_ON:
                 del self._handed_on[next(iter(self._handed_on))]
-        failed = bool(words & self._fail_on)
-        self.unlisted[failed] += 1
-        if len(rows := self._listed[failed]) < MAX_ROWS:
-            self.unlisted[failed] -= 1
-            rows[line.decision_id] = Row(_without_contents(line), words)
+
+    def end(self) -> None:
+        """Count requests that the client was to return, or to retry, and never did: they are unanswered."""
+        for id, words in self._handed_on.items():
+            if (row := self._drop(id, words)) is None:  # not listed
+                self._count(words | {"unanswered"}, 1)
+                self.unlisted[bool((words | {"unanswered"}) & self._fail_on)] += 1
+            else:
+                self._add(Row(row.line, words | {"unanswered"}))
+        self._handed_on.clear()
 
     @property
     def failed(self) -> list[Row]:
@@ -183,6 +184,23 @@ class RunRecords:
     def others(self) -> list[Row]:
         """The first of the other requests."""
         return list(self._listed[False].values())
+
+    def _add(self, row: Row) -> None:
+        self._count(row.words, 1)
+        failed = bool(row.words & self._fail_on)
+        if len(self._listed[failed]) < MAX_ROWS:
+            self._listed[failed][row.line.decision_id] = row
+        else:
+            self.unlisted[failed] += 1
+
+    def _drop(self, id: str, words: frozenset[FailOn]) -> Row | None:
+        """Take a request back; returns its row if it is listed."""
+        self._count(words, -1)
+        failed = bool(words & self._fail_on)
+        row = self._listed[failed].pop(id, None)
+        if row is None:
+            self.unlisted[failed] -= 1
+        return row
 
     def _count(self, words: Iterable[FailOn], number: int) -> None:
         numbers: dict[str, int] = dict.fromkeys(words, number)

@@ -130,6 +130,7 @@ def verdict(args: argparse.Namespace, environ: Mapping[str, str]) -> RunVerdict:
     records = RunRecords(run, fail_on)
     for names in [args.log] if args.log else _logs(gates):
         problems += _read_log(names, run, gates, records)
+    records.end()
     return judge(run, fail_on, gates, records, problems=problems, expected=args.expect_gates)
 
 

@@ -682,7 +682,7 @@ def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: 
             metrics.write()
         except Unavailable as problem:
             print_line(str(problem))
-    met = wiring.context.tally.counts.met(run.fail_on)
+    met = wiring.context.tally.final_counts.met(run.fail_on)
     for line in wiring.context.tally.failures() if met else ():
         print_line(line)
     unused = run.cassette is not None and run.cassette.unused and run.cassette.fails_if_unused

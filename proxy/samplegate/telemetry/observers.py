@@ -13,6 +13,8 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Final
 
+import msgspec
+
 from samplegate.audit.record import Record, Released, comes_again, may_be_revoked
 from samplegate.audit.verdict import MEANINGS, STRICT, FailOn, RunCounts, words_of
 from samplegate.errors import Log
@@ -269,6 +271,13 @@ class Tally:
         return self._unrecorded
 
     @property
+    def final_counts(self) -> RunCounts:
+        """The counts at the end of the process. Requests that the client was to return, or to retry, and never did are
+        unanswered; another process of a daemon could still get them."""
+        counts = self.counts
+        return msgspec.structs.replace(counts, unanswered=counts.unanswered + len(self._handed_on))
+
+    @property
     def counts(self) -> RunCounts:
         """Counts for the verdict on a run. Rounds ended by a fault, unanswered calls and calls of refused batches are
         unanswered."""
@@ -305,8 +314,10 @@ class Tally:
         unanswered = (*self._faulty, *self._left_first, *self._refused_first) if "unanswered" in self._fail_on else ()
         lines = [*(_line(record) for record in self._failed), *unanswered]
         counts = self.counts
+        gone = len(self._handed_on) if "unanswered" in self._fail_on else 0
         rest = sum(getattr(counts, word) for word in COUNTED_BY_OUTCOME & self._fail_on) - len(lines)
         lines += [f"and {rest} more"] if rest > 0 else []
+        lines += [f"{gone} request{_plural(gone)} for the client to answer or retry: it did not return"] if gone else []
         alone = counts.met(self._fail_on & {"no_requests", "dropped"})
         return [*lines, *(f"{word}: {MEANINGS[word]}" for word in sorted(alone))]
 

@@ -66,6 +66,7 @@ def judged(
     records = RunRecords("7", fail_on)
     for line in lines:
         records.add(line)
+    records.end()
     counted = RunCounts(requests=records.counts.requests)
     return judge(
         "7", fail_on, [gate(counts=counted)] if gates is None else gates, records, problems=(), expected=expected
@@ -118,7 +119,7 @@ def test_a_second_record_moves_a_request_between_the_lists(monkeypatch: pytest.M
     first = [record(str(n), outcome="forwarded", door="input_required", effect="forward") for n in range(3)]
     last = [record(str(n), outcome="denied", door="input_required", effect="forward") for n in range(2)]
     found = judged(*first, *last)
-    assert (["0"], [], (1, 1)) == (
+    assert (["0"], [], (2, 0)) == (
         [row.line.decision_id for row in found.failed],
         [row.line.decision_id for row in found.others],
         found.unlisted,
@@ -167,6 +168,15 @@ def test_a_word_that_is_met_fails_whatever_else_cannot_be_told() -> None:
     assert "fail" == judged(record(outcome="denied"), gates=[gate(runs=True)]).word
 
 
+@pytest.mark.parametrize("outcome", ["forwarded", "put_off"])
+def test_a_request_that_the_client_never_returned_is_unanswered(outcome: str) -> None:
+    first = record(outcome=outcome, door="input_required")
+    found = judged(first)
+    assert ("fail", 1, ["d1"]) == (found.word, found.counts.unanswered, [row.line.decision_id for row in found.failed])
+    assert "pass" == judged(first, record(door="input_required")).word
+    assert "pass" == judged(record(outcome="forwarded", door="url_error")).word, "the error itself was the end"
+
+
 @pytest.mark.parametrize(
     ("open_", "word", "note"), [(0, "pass", "no request was open"), (2, "fail", "while 2 requests were open")]
 )
@@ -192,7 +202,7 @@ def test_the_rows_are_bounded_and_all_are_counted(monkeypatch: pytest.MonkeyPatc
     lines = [record(str(n), outcome="denied" if n % 2 else "forwarded", door="input_required") for n in range(20)]
     found = judged(*lines, gates=[gate(counts=RunCounts(requests=20))])
     assert (20, 10, 3, 3) == (found.counts.requests, found.counts.denied, len(found.failed), len(found.others))
-    assert (7, 7) == found.unlisted
+    assert (10, 4) == found.unlisted, "of the forwarded ones, the last three are known to be open"
 
 
 @pytest.mark.parametrize(
