@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -230,3 +231,15 @@ def test_records_of_reviews_push_no_forward_out(monkeypatch: pytest.MonkeyPatch)
 )
 def test_dollars_are_written_out(units: int, shown: str) -> None:
     assert shown == dollars(units)
+
+
+@pytest.mark.parametrize("outcome", ["forwarded", "put_off"])
+def test_a_request_that_the_client_never_returned_fails_at_the_end_only(outcome: Any) -> None:
+    away = replace(PLAIN, outcome=outcome, decided_by=None, door="input_required")
+    tally, _ = taken(away)
+    assert (0, 1) == (tally.counts.unanswered, tally.final_counts.unanswered)
+    assert ["1 request for the client to answer or retry: it did not return"] == tally.failures()
+    tally.count(replace(away, outcome="answered"))
+    assert (0, []) == (tally.final_counts.unanswered, tally.failures())
+    urls = replace(away, outcome="forwarded", door="url_error")
+    assert 0 == taken(urls)[0].final_counts.unanswered, "the error itself was the end"
