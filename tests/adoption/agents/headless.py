@@ -133,7 +133,11 @@ def _gemini(home: Path, servers: Mapping[str, Sequence[str]], url: str) -> Start
         "mcpServers": {
             name: {"command": words[0], "args": words[1:], "trust": True} for name, words in servers.items()
         },
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "security": {
+            "auth": {"selectedType": "gemini-api-key"},
+            # in a GitHub job, servers get a bare environment
+            "environmentVariableRedaction": {"allowed": ["SAMPLEGATE_RUN"]},
+        },
         "privacy": {"usageStatisticsEnabled": False},
         "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
     }
@@ -257,7 +261,7 @@ class GateOutput:
 
 @contextmanager
 def working(
-    agent: Agent, folder: Path, gates: Sequence[Gate], endpoint: ScriptedEndpoint, **environment: str
+    agent: Agent, folder: Path, gates: Sequence[Gate], endpoint: ScriptedEndpoint, environment: Mapping[str, str]
 ) -> Iterator[Session]:
     """The agent at work, in a new home and project folder. It and its descendants have ended afterwards."""
     home, project = folder / "home", folder / "home" / "project"

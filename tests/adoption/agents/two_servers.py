@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,11 @@ DENIED: Final = "a secret report"
 
 
 @contextmanager
-def at_work(agent: Agent, folder: Path, text: str, *, holds: bool = False, **environment: str) -> Iterator[Session]:
+def at_work(
+    agent: Agent, folder: Path, text: str, *, holds: bool = False, environment: Mapping[str, str] | None = None
+) -> Iterator[Session]:
     """The agent at work, with the state folder ``folder/state``. With ``holds``, its model does not answer after both
-    calls."""
+    calls. ``environment`` is added to the agent's."""
     folder.mkdir(exist_ok=True)
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "cases.yaml").write_text(CASES)
@@ -35,7 +37,7 @@ def at_work(agent: Agent, folder: Path, text: str, *, holds: bool = False, **env
     calls = [Call("asks", "classify", {"text": text}), Call("forms", "confirm")]
     with (
         agent.endpoint(calls=calls, holds=holds) as endpoint,
-        working(agent, folder, gates, endpoint, **environment) as session,
+        working(agent, folder, gates, endpoint, environment or {}) as session,
     ):
         yield session
 
