@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.limits.sqlite_ledger import SqliteLedger
 from samplegate.reviews.sql_schema import Database as Reviews
 from samplegate.sqlite import File, Schema, SqliteFault
+from tests.paths import PROXY
 
 Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 """A write transaction on a file, which waits so many seconds for its lock."""
@@ -412,3 +414,11 @@ def test_a_step_that_is_broken_off_leaves_the_old_file(tmp_path: Path, end: str)
             songs(path, of_version(2, lambda db: second(db, lambda: 1 / 0)))
     assert [("one",)] == songs(path, of_version(1, first))
     assert [("one", None)] == songs(path, of_version(2, second))
+
+
+def test_no_statement_has_a_numbered_placeholder() -> None:
+    """Python 3.14 refuses `?1` with a sequence of values; 3.12 and 3.13 warn."""
+    statement = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE)\b[^\n]*\?[0-9]")
+    assert [] == [
+        str(path) for path in (PROXY / "samplegate").rglob("*.py") if statement.search(path.read_text("utf-8"))
+    ]

@@ -378,8 +378,8 @@ class _Rows:
         return found
 
     def has(self, limit: str) -> bool:
-        one = "SELECT 1 FROM accounts WHERE limit_name = ?1 UNION ALL SELECT 1 FROM slots WHERE limit_name = ?1 LIMIT 1"
-        return self.db.execute(one, (limit,)).fetchone() is not None
+        one = "SELECT 1 FROM accounts WHERE limit_name = ? UNION ALL SELECT 1 FROM slots WHERE limit_name = ? LIMIT 1"
+        return self.db.execute(one, (limit, limit)).fetchone() is not None
 
     def write(self, changes: ledger.Changes) -> None:
         if changes:
