@@ -280,7 +280,7 @@ def compose(text: str, *, max_bytes: int = MAX_BYTES, max_values: int = MAX_NODE
     except (yaml.YAMLError, ValueError, OverflowError):
         raise Unreadable(Fault(Mark(1, 1), (), "not valid YAML; save the file as UTF-8 text")) from None
     if builder.root is None:
-        raise Unreadable(Fault(Mark(1, 1), (), "the file is empty; policies/README.md describes its format"))
+        raise Unreadable(Fault(Mark(1, 1), (), "the file is empty; `samplegate docs policies` describes its format"))
     return builder.root, builder.faults
 
 

@@ -323,7 +323,8 @@ def pattern_error(value: object) -> str | None:
         return f"the expression is longer than {MAX_PATTERN} characters; shorten it"
     found = searcher(value)
     return (
-        f"{quoted(value)} is not a valid RE2 expression: {found}; policies/README.md lists what RE2 does not support"
+        f"{quoted(value)} is not a valid RE2 expression: {found}; `samplegate docs policies` says what RE2 does not"
+        " support"
         if isinstance(found, str)
         else None
     )

@@ -1,0 +1,48 @@
+"""Files that a wheel has besides the code: the documentation and the shipped policies.
+
+A wheel has them in ``samplegate/bundled/`` (pyproject.toml, force-include). In a checkout, and so in an editable
+installation, they are the repository's own.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import samplegate
+from samplegate.errors import InputError
+
+PAGES: Final = {
+    "policies": "policies/README.md",
+    "deploy": "deploy/README.md",
+    "action": "action/README.md",
+    "commands": "docs/commands.md",
+    "readme": "README.md",
+    "proxy": "proxy/README.md",
+    "decisions": "docs/decisions.md",
+    "bench": "bench/README.md",
+    "changelog": "CHANGELOG.md",
+}
+"""Path of each page of the documentation. The first page with a heading is the one that its name means."""
+TEMPLATES: Final = ("ci", "desktop", "service", "people")
+"""Shipped policies, as `init --template` names them."""
+POLICIES: Final = (
+    *(f"policies/{name}{suffix}.yaml" for name in TEMPLATES for suffix in ("", "_test")),
+    "policies/demo.yaml",
+    "policies/demo_cases.yaml",
+    "policies/demo_test.yaml",
+)
+_CHECKOUT: Final = Path(samplegate.__file__).resolve().parents[2]
+
+
+def bundled(path: str) -> str:
+    """Text of a bundled file, by its path in the repository. Raises InputError."""
+    for place in (files("samplegate").joinpath("bundled", path), _CHECKOUT / path):
+        if place.is_file():
+            try:
+                return place.read_text("utf-8")
+            except OSError as problem:
+                reason = (problem.strerror or str(problem)).lower()
+                raise InputError(f"{place}: cannot be read: {reason}") from None
+    raise InputError(f"{path} is missing from this installation; install samplegate again")
