@@ -22,11 +22,13 @@ EXIT_CODES = """\
 exit codes:
   0  success; for run: the client closed its input and the server was stopped
   1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
-     replay --fail-on-change: a decision changed; reviews: a decision was refused or came too late
+     replay --fail-on-change: a decision changed; report --run: the run meets a word of --fail-on;
+     reviews: a decision was refused or came too late
   2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
-     policy or the settings; for run: the server could not be started or did not answer its first request
+     policy or the settings; for run: the server could not be started or did not answer its first request;
+     for report --run: it cannot be told whether the run failed
   3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused;
-     run --unused fail: a recorded case was not used
+     run --fail-on: a word was met; run --unused fail: a recorded case was not used
   If the server exits on its own, run exits with the server's code.
 """
 _RUN_EXIT_CODES: Final = """\
@@ -36,7 +38,7 @@ exit codes:
   2  usage error, a problem in the policy or the settings, a file that cannot be read or written, or a
      server that could not be started or did not answer its first request
   3  with --strict: a request was denied or not answered, a call got no answer, or a batch was refused;
-     with --unused fail: a recorded case was not used
+     with --fail-on: a word was met; with --unused fail: a recorded case was not used
   If the server exits on its own, run exits with the server's code.
 """
 _FAILURES: Final = {
@@ -45,6 +47,7 @@ _FAILURES: Final = {
     "check": "a problem in a file",
     "test": "a problem in a file, a failing case, or missing tests or coverage",
     "explain": "a problem in the policy, or a malformed request",
+    "report": "with --run: the run meets a word of --fail-on",
     "replay": "a problem in the policy; with --fail-on-change: a decision changed",
     "reviews": "a decision was refused or came too late",
     "init": "a file already exists",

@@ -64,7 +64,7 @@ def test_wrong_usage_leaves_with_two(argv: list[str], capsys: pytest.CaptureFixt
     [
         ("run", {0, 1, 2, 3}),
         *((command, {0, 1, 2}) for command in ("demo", "check", "test", "explain", "replay", "init")),
-        ("report", {0, 2}),
+        ("report", {0, 1, 2}),
         ("schema", {0, 2}),
     ],
 )
