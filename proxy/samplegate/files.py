@@ -12,11 +12,14 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
+from samplegate.printable import printable
+from samplegate.yamlfile.validate import did_you_mean
 
 PATIENCE: Final = 5.0  # seconds to wait for a lock: others hold it for under 1 ms, or for several ms while they sync
 SQLITE: Final = "sqlite:"
@@ -328,3 +331,28 @@ def _problem(state: Path) -> str | None:
 
 def _is_usable(path: Path) -> bool:
     return not path.exists() or (os.access(path, os.R_OK | os.W_OK) and path.is_dir() == (path.name == "holders"))
+
+
+MOST_NAMES: Final = 1_000
+"""Names in a folder that are compared with a missing file's."""
+
+
+def missing_hint(name: str, folder: Path, relative: str = "the path is") -> str:
+    """What to do about a missing file: `~` is not replaced, a relative path starts at ``folder``, or the name is a
+    typo. ``relative`` begins the sentence about relative paths."""
+    if name.startswith("~"):
+        return "~ is not replaced by the home folder; write the full path"
+    from difflib import SequenceMatcher
+
+    path = folder / name
+    try:
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in islice(entries, MOST_NAMES)]
+    except (OSError, ValueError):
+        names = []
+    # p.yaml and s.yaml are similar only in their suffix
+    similar = [other for other in names if SequenceMatcher(None, path.stem, Path(other).stem).ratio() > 0.6]
+    near = did_you_mean(path.name, similar)
+    if Path(name).is_absolute():
+        return near.removeprefix("; ") or "correct the path"
+    return f"{relative} relative to {printable(str(folder.absolute()))}{near or '; correct it, or write the full path'}"

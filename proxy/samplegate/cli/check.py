@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ from samplegate.cli.files import (
     read,
     workspace_path,
 )
+from samplegate.config.values import check_networks
 from samplegate.errors import InputError
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
@@ -40,6 +41,7 @@ from samplegate.policy.schema import AnswerRule, Match, Names, Policy
 from samplegate.policy.script import parse as parse_script
 from samplegate.policytest.load import load_cases
 from samplegate.protocol.frames import LEGACY, MODERN, Era
+from samplegate.runtime.preflight import preflight
 from samplegate.runtime.process import load_policy
 from samplegate.yamlfile.tree import Mark, compose, dotted, find
 from samplegate.yamlfile.tree import Path as Place
@@ -73,6 +75,8 @@ class CheckResult:
     loaded: LoadedPolicy | None = None
     problems: list[Problem] = field(default_factory=list)
     server_groups: list[ServerGroup] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    """Probable mistakes."""
     notes: list[Problem] = field(default_factory=list)
     """Findings that may be intended."""
     unreadable: str | None = None
@@ -135,9 +139,15 @@ def _check(path: Path, variables: Mapping[str, str]) -> CheckResult:
     return result
 
 
-def _check_policy(result: CheckResult, text: str, variables: Mapping[str, str]) -> None:
+def _check_policy(
+    result: CheckResult, text: str, variables: Mapping[str, str], networks: Sequence[str] | None = None
+) -> None:
+    if networks is None:  # no settings file is known, but the variable may be set
+        networks = _networks(variables)
     result.loaded = load_policy(text, file=str(result.file), environment=variables)
     policy = result.loaded.policy
+    surroundings = preflight(result.loaded, text, file=result.file, environment=variables, networks=networks)
+    result.warnings = [*result.loaded.warnings, *surroundings]
     compiled = compile_policy(policy, variables, catalogue=result.loaded.catalogue)
     result.server_groups = server_groups(compiled)
     forwarding = forwards_forms_first(compiled)
@@ -150,6 +160,16 @@ def _check_policy(result: CheckResult, text: str, variables: Mapping[str, str]) 
     for index, rule in enumerate(policy.rules):
         if isinstance(rule, AnswerRule) and rule.cases is not None:
             result.problems.extend(_script_problems(result.file, text, ("rules", index, "cases"), rule.cases))
+
+
+def _networks(variables: Mapping[str, str]) -> list[str]:
+    """The setting `webhook_networks` from its variable; empty if it is invalid."""
+    networks = [text.strip() for text in variables.get("SAMPLEGATE_WEBHOOK_NETWORKS", "").split(",") if text.strip()]
+    try:
+        check_networks(networks)
+    except ValueError:
+        return []
+    return networks
 
 
 HEADLESS: Final = (
@@ -191,9 +211,8 @@ def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[
 
 def _report(result: CheckResult) -> Iterator[str]:
     yield from map(str, result.problems)
-    if result.loaded is not None:
-        yield from (_finding_line(warning) for warning in result.loaded.warnings)
-        yield from (_finding_line(note, "note") for note in result.notes)
+    yield from (_finding_line(warning) for warning in result.warnings)
+    yield from (_finding_line(note, "note") for note in result.notes)
     if result.problems or result.unreadable is not None:
         return
     yield f"{result.file}: ok{_summary(result)}"
@@ -212,9 +231,8 @@ def _annotations(result: CheckResult) -> Iterator[Annotation]:
     if result.unreadable is not None:
         yield Annotation("error", result.unreadable, TITLE, workspace_path(result.file))
     yield from (_annotation("error", problem, str(problem)) for problem in result.problems)
-    if result.loaded is not None:
-        yield from (_annotation("warning", warning, _finding_line(warning)) for warning in result.loaded.warnings)
-        yield from (_annotation("notice", note, _finding_line(note, "note")) for note in result.notes)
+    yield from (_annotation("warning", warning, _finding_line(warning)) for warning in result.warnings)
+    yield from (_annotation("notice", note, _finding_line(note, "note")) for note in result.notes)
 
 
 def _annotation(level: Level, problem: Problem, line: str) -> Annotation:
@@ -278,9 +296,7 @@ def _json(result: CheckResult) -> dict[str, Any]:
         "hash": None if result.loaded is None else result.loaded.hash,
         "unreadable": result.unreadable,
         "problems": [msgspec.to_builtins(problem) for problem in result.problems],
-        "warnings": (
-            [] if result.loaded is None else [msgspec.to_builtins(warning) for warning in result.loaded.warnings]
-        ),
+        "warnings": [msgspec.to_builtins(warning) for warning in result.warnings],
         "notes": [msgspec.to_builtins(note) for note in result.notes],
         "state": _persistent_limits(result),
         "reviews": [msgspec.to_builtins(wait) for wait in _review_deadlines(result)],

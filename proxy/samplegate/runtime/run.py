@@ -35,7 +35,7 @@ from samplegate.audit.verdict import STRICT as STRICT_WORDS
 from samplegate.audit.verdict import FailOn
 from samplegate.ci.run_id import run_id_of_ci
 from samplegate.errors import Unavailable
-from samplegate.files import check_writable
+from samplegate.files import check_writable, missing_hint
 from samplegate.limits.accounts import NO_RUN
 from samplegate.policy.file import load
 from samplegate.policy.match import has_no_rule_for
@@ -175,6 +175,9 @@ def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
 def _text(file: Path) -> str:
     try:
         return file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        hint = missing_hint(str(file), Path())
+        raise Unavailable(f"{file}: cannot be read: no such file or directory; {hint}") from None
     except OSError as problem:
         raise Unavailable(f"{file}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
     except UnicodeDecodeError as problem:

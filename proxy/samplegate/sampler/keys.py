@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from samplegate.files import missing_hint
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.schema import Model
 
@@ -52,12 +53,20 @@ _ANY_KEY: Final = re.compile(r"_API_?KEY\Z")
 # Providers that always need one of these variables: only for them is a missing key reported at start.
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "cerebras": ("CEREBRAS_API_KEY",),
+    "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
+    "deepinfra": ("DEEPINFRA_API_KEY",),
     "deepseek": ("DEEPSEEK_API_KEY",),
+    "fireworks_ai": ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY", "FIREWORKS_AI_TOKEN"),
     "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     "groq": ("GROQ_API_KEY",),
     "mistral": ("MISTRAL_API_KEY",),
+    "moonshot": ("MOONSHOT_API_KEY",),
     "openai": ("OPENAI_API_KEY",),
     "openrouter": ("OPENROUTER_API_KEY", "OR_API_KEY"),
+    "perplexity": ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"),
+    "sambanova": ("SAMBANOVA_API_KEY",),
+    "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_API_KEY", "TOGETHER_AI_API_KEY"),
     "xai": ("XAI_API_KEY",),
 }
 
@@ -83,7 +92,7 @@ def key(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | 
             return NoKey(f"{what} is not set; set it to the provider's key")
         return _checked(environment[model.api_key_env].strip(), what)
     if model.api_key_file is not None:
-        return _from_file(folder / model.api_key_file, f"file {model.api_key_file} (api_key_file)")
+        return _from_file(folder, model.api_key_file)
     if model.api_base is not None and provider(model) == "openai":
         return NO_KEY
     return None
@@ -127,14 +136,17 @@ def _of_provider(environment: Mapping[str, str], model: Model) -> set[str]:
     return {variable for variable in environment if variable.upper().startswith(prefixes) and _SECRET.search(variable)}
 
 
-def _from_file(path: Path, what: str) -> str | NoKey:
+def _from_file(folder: Path, name: str) -> str | NoKey:
+    what = f"file {name} (api_key_file)"
     try:
-        with path.open("rb") as file:
+        with (folder / name).open("rb") as file:
             raw = file.read(MAX_KEY_BYTES + 1)
-    except OSError as problem:
-        return NoKey(
-            f"{what} cannot be read: {problem.strerror or type(problem).__name__}; the gate's user needs read access"
-        )
+    except FileNotFoundError:
+        return NoKey(f"{what} does not exist; {missing_hint(name, folder, 'paths in a policy are')}")
+    except (OSError, ValueError) as problem:  # ValueError: a NUL character
+        reason = getattr(problem, "strerror", None) or type(problem).__name__
+        remedy = "the gate's user needs read access" if isinstance(problem, PermissionError) else "check api_key_file"
+        return NoKey(f"{what} cannot be read: {reason.lower()}; {remedy}")
     if len(raw) > MAX_KEY_BYTES:
         return NoKey(f"{what} is larger than {MAX_KEY_BYTES} bytes; it must contain only the key")
     return _checked(raw.decode("utf-8", "replace").strip(), what)

@@ -7,6 +7,7 @@ is unknown, and never prevents a start.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,8 @@ import msgspec
 
 from samplegate.policy.catalogue import SCRIPTED, Table
 from samplegate.policy.schema import Model
+from samplegate.yamlfile.tree import quoted
+from samplegate.yamlfile.validate import did_you_mean
 
 FILE: Final = "model_prices_and_context_window_backup.json"
 MAX_BYTES: Final = 64 * 1024 * 1024  # it has 4 MB today; a much larger file is a different one
@@ -25,6 +28,23 @@ _FAMILIES: Final = ("vertex_ai", "fireworks_ai", "bedrock")
 """Providers whose entries name one of their services, such as vertex_ai-anthropic_models."""
 
 Entries = Mapping[str, msgspec.Raw]
+
+PROVIDER_FILES: Final = ("provider_endpoints_support_backup.json", "llms/openai_like/providers.json")
+"""litellm's other lists of providers: the documented ones, and those that are like OpenAI."""
+_UNLISTED: Final = frozenset(
+    "aiohttp_openai azure_speech gdc langflow litellm_agent modelscope nadir nvidia_riva sagemaker_nova"
+    " vertex_ai_beta".split()
+)
+"""Providers that none of litellm's files list."""
+_OWN_NAMES: Final = frozenset(
+    "azure azure_ai azure_text bedrock databricks heroku huggingface lemonade oci ollama ollama_chat replicate"
+    " sagemaker sagemaker_chat snowflake vertex_ai watsonx".split()
+)
+"""Providers whose models have names of the user's own, such as deployments and endpoints."""
+_FIRST: Final = ("openai", "anthropic", "gemini", "mistral")
+"""Providers to suggest before others that have the same model."""
+_ANSWERING: Final = frozenset({None, "chat", "completion", "responses"})
+"""Modes of models that can be asked for an answer."""
 
 
 def read_prices(models: Sequence[Model], folder: Path | None = None) -> Table:
@@ -40,6 +60,77 @@ def read_prices(models: Sequence[Model], folder: Path | None = None) -> Table:
     folded = {key.lower(): key for key in entries}
     found = {name: _entry(entries, folded, name) for name in wanted}
     return {name: entry for name, entry in found.items() if entry is not None}
+
+
+class KnownNames(msgspec.Struct, frozen=True):
+    """The names that litellm knows. ``models``: by provider, without the provider's prefix."""
+
+    providers: frozenset[str] = frozenset()
+    """Empty if litellm's files cannot be read."""
+    models: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
+@cache
+def known_names(folder: Path | None = None) -> KnownNames:
+    """The providers and models of litellm's files. ``folder`` as for ``read_prices``."""
+    folder = _installed() if folder is None else folder
+    providers = {name.partition("/")[0] for file in PROVIDER_FILES for name in _listed_providers(folder, file)}
+    models: dict[str, dict[str, None]] = {}
+    for name, raw in _entries(folder).items():
+        entry = _decoded(raw) or {}
+        provider = entry.get("litellm_provider")
+        if not isinstance(provider, str):
+            continue
+        provider = next((family for family in _FAMILIES if provider.startswith(family)), provider)
+        providers.add(provider)
+        if entry.get("mode") in _ANSWERING:
+            models.setdefault(provider, {})[name.removeprefix(f"{provider}/")] = None
+    listed = frozenset(providers | _UNLISTED if providers else ())
+    return KnownNames(listed, {provider: tuple(names) for provider, names in models.items()})
+
+
+def unknown_name(model: Model, names: KnownNames) -> str | None:
+    """Why litellm may not know this model: it has no provider, or litellm lists no such provider or model. None if it
+    may. A model at an ``api_base`` or with a ``price`` may have any name."""
+    head, slash, rest = model.model.partition("/")
+    provider = head.lower()
+    if model.model == SCRIPTED or not names.providers:
+        return None
+    if not slash or not rest:
+        owners = [owner for owner in sorted(names.models) if head in names.models[owner]]
+        owner = next((owner for owner in _FIRST if owner in owners), owners[0] if owners else "openai")
+        example = f"{owner}/{head}" if head and not slash else "openai/gpt-5-mini"
+        return f"{quoted(model.model)} has no provider; write provider/model, such as {quoted(example)}"
+    if provider not in names.providers:
+        there = did_you_mean(provider, names.providers) or "; write provider/model, as in litellm's documentation"
+        return f"litellm does not know the provider {quoted(head)}{there}"
+    listed = names.models.get(provider, ())
+    if model.api_base is not None or model.price is not None or provider in _OWN_NAMES or not listed:
+        return None
+    name = rest.removeprefix("responses/")
+    if name.lower() in map(str.lower, listed) or name.startswith("ft:"):
+        return None
+    if read_prices([model]):
+        return None
+    near = did_you_mean(name, listed)
+    there = near or "; correct it"
+    return (
+        f"litellm's table has no model {quoted(name)} of {provider}, so it may not exist, and its price is unknown"
+        f"{there} (for a model that is newer than the table, set price)"
+    )
+
+
+def _listed_providers(folder: Path | None, file: str) -> Iterator[str]:
+    """The names in one of ``PROVIDER_FILES``; none if it cannot be read."""
+    if folder is None:
+        return
+    try:
+        with (folder / file).open("rb") as opened:
+            found = msgspec.json.decode(opened.read(MAX_BYTES))
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    entries = found.get("providers", found) if isinstance(found, dict) else {}
+    yield from (name for name in (entries if isinstance(entries, dict) else {}) if not name.startswith("_"))
 
 
 def _installed() -> Path | None:

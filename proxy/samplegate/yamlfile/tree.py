@@ -313,10 +313,17 @@ def _at(text: str, mark: Any) -> str:
     return lines[mark.line][mark.column : mark.column + 1] if mark.line < len(lines) else ""
 
 
+def _line_of(text: str, mark: yaml.Mark | None) -> str:
+    lines = re.split(r"\r\n|\r|\n", text)
+    return lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+
+
 def _syntax(problem: yaml.MarkedYAMLError, text: str) -> str:
     what = " ".join(str(part) for part in (problem.context, problem.problem) if part).rstrip()
     if _at(text, problem.problem_mark) == "\t":
         what += "; indent with spaces"
+    elif "flow mapping" in what and "${" in _line_of(text, problem.problem_mark):
+        what += "; quote text that contains ${"
     elif "mapping values are not allowed" in what:
         what += "; check the indentation, and quote text that contains ': '"
     elif "found character" in what or "undefined alias" in what or "found unexpected" in what:

@@ -55,7 +55,7 @@ rules: [{name: r, match: {kind: sampling}, effect: allow, limits: [day, rate, lo
 def test_a_policy_whose_limits_must_last_says_that_it_needs_a_state(run: Run, write: Write) -> None:
     write("p.yaml", LIMITED)
     needs = "p.yaml: needs a state folder (--state) for the limits day, rate; processes with the same folder share them"
-    assert needs == run("check", "p.yaml").out.splitlines()[1]
+    assert needs in run("check", "p.yaml").out.splitlines()
     (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
     assert ["day", "rate"] == told["state"]
     write("p.yaml", LIMITED.replace("day: {usd: 5, per: day, tz: UTC}", "day: {requests: 5, per: 59m}"))

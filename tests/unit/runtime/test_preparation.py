@@ -13,7 +13,7 @@ from samplegate.runtime.run import read_rules
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read: no such file or directory"),
+        (None, "cannot be read: no such file or directory; correct the path"),
         (b"version: 1\n# \xff\n", "cannot be read: byte 13 is not UTF-8; save it as UTF-8 text"),
     ],
     ids=["missing", "another encoding"],

@@ -82,7 +82,7 @@ def test_a_key_that_would_be_another_header_is_none() -> None:
         (b"x" * 20_000, "is larger than"),
         (b" \n", "is empty; put the provider's key there"),
         (b"\xff", "characters other than printable ASCII"),
-        (None, "cannot be read"),
+        (None, "does not exist; paths in a policy are relative to "),
     ],
 )
 def test_a_file_that_holds_no_key_is_told_by_its_name(tmp_path: Path, content: bytes | None, what: str) -> None:

@@ -141,3 +141,19 @@ def test_the_installed_table_says_that_a_long_prompt_is_dearer(installed: dict[s
 
 def test_of_a_model_that_is_not_listed_nothing_is_known(installed: dict[str, ModelFacts]) -> None:
     assert ModelFacts() == installed["openai/no-such-model"]
+
+
+def test_no_name_is_unknown_without_the_files(tmp_path: Path) -> None:
+    none = litellm_prices.known_names(tmp_path)
+    assert litellm_prices.KnownNames() == none
+    assert litellm_prices.unknown_name(Model(name="m", model="odd"), none) is None
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"providers": 7}', '{"providers": []}', "7"])
+def test_odd_lists_of_providers_are_no_lists(folder: Path, content: str) -> None:
+    for name in litellm_prices.PROVIDER_FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    known = litellm_prices.known_names(folder)
+    assert {"openai", "azure", "gemini", "vertex_ai"} <= known.providers
+    assert ("gpt-x", "Mixed-Case") == known.models["openai"]
