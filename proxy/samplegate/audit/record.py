@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.policy.decisions import Decision, Shadow
+from samplegate.policy.decisions import Decision, Misses, Shadow
 from samplegate.policy.ledger import SCALE
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import Era
@@ -43,6 +44,8 @@ client's retry."""
 MAX_NAME: Final = 256  # characters of a name that a peer chooses
 MAX_DETAIL: Final = 2_000
 MAX_CALLS: Final = 20
+MAX_RULES: Final = 200  # rules of one record that did not decide; the others are only counted
+MAX_RULE_TEXT: Final = 16_000  # characters of all their names and reasons
 MAX_ATTEMPTS: Final = 100  # more than any request has: every model of several rules would have to fail
 # bytes of one content; a larger one is hashed, so that an append stays quick
 MAX_FULL: Final = 1024 * 1024
@@ -85,8 +88,12 @@ class Record:
     reason: Reason
     outcome: Released
     policy_hash: str
+    settings_hash: str | None = None
+    """The hash of the process's settings without secrets."""
     run: str | None = None
     """The ID of the process's run."""
+    session: str | None = None
+    """The name of the conversation in its gate."""
     round: str | None = None
     """The round in which it was decided, the same for all requests of the round."""
     key: str | None = None
@@ -97,6 +104,8 @@ class Record:
     traceparent: str | None = None
     """The trace context (W3C) of the call, if the client sent one."""
     rule: str | None = None
+    rules: Misses | None = field(default=None, repr=False)
+    """The rules that were looked at before."""
     detail: str = ""
     shadows: tuple[Shadow, ...] = ()
     model: str | None = None
@@ -153,6 +162,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "time": "When the outcome was recorded, in UTC.",
     "run": "The ID of the run (`SAMPLEGATE_RUN`, or the CI job), if the gate has one.",
     "server": "The server that made the request.",
+    "session": "The client's connection: the same for all requests of one session of the gate.",
     "caller": "The caller on whose behalf the server works; on stdio always `local`.",
     "era": "The protocol's generation: `legacy` (2025-11-25 and older) or `modern` (2026-07-28).",
     "revision": "The protocol version.",
@@ -167,6 +177,11 @@ MEMBERS: Final[Mapping[str, str]] = {
     "calls": "The client's calls that the request may belong to.",
     "effect": "The effect of the rule, or `none`.",
     "rule": "The rule that decided.",
+    "rules": (
+        "The rules that were looked at before, each with the first `condition` that did not match (with `?` if the"
+        " request's value is unknown or ambiguous), or `why` it did not decide although it matched. The last entry may"
+        " have `left_out` instead: how many more there were, by condition."
+    ),
     "reason": "Why the request was decided this way.",
     "detail": "More about the reason, in words.",
     "tried": (
@@ -207,6 +222,10 @@ MEMBERS: Final[Mapping[str, str]] = {
     "decided_by": "Who answered: `policy`, `human`, `client` or `timeout`.",
     "fits": "Whether the client's answer fits the request.",
     "policy_hash": "The hash of the policy that decided.",
+    "settings_hash": (
+        "The hash of the gate's settings, without secrets: without values of environment variables, headers and"
+        " arguments, queries of URLs, and the ID of the run."
+    ),
     "traceparent": "The trace context (W3C) of the call, if the client sent one, in `_meta` or as a header.",
 }
 """The members of a line and their descriptions, in order."""
@@ -225,7 +244,7 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
     line: dict[str, Any] = {name: getattr(record, name, None) for name in MEMBERS}
     line |= {
         name: _clipped(line[name], MAX_NAME)
-        for name in ("server", "caller", "revision", "round", "key", "model", "reviewed_by")
+        for name in ("server", "caller", "session", "revision", "round", "key", "model", "reviewed_by")
     }
     line |= {name: None if line[name] is None else round(line[name], 3) for name in ("reviewed_ms", "duration_ms")}
     line |= {
@@ -234,6 +253,7 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         "reason": str(record.reason),
         "detail": _clipped(record.detail, MAX_DETAIL),
         "tried": [_clipped(one, MAX_DETAIL) for one in record.tried[:MAX_CALLS]],
+        "rules": None if record.rules is None else _rules(record.rules),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in record.shadows],
         "attempts": [_attempt(one) for one in record.attempts[:MAX_ATTEMPTS]],
         "cost_usd": _dollars(record.usd),
@@ -243,6 +263,21 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         **_contents(record, content, key),
     }
     return _dump({name: value for name, value in line.items() if value is not None and value not in ("", [], ())})
+
+
+def _rules(misses: Misses) -> list[dict[str, Any]]:
+    """The rules that did not decide, bounded: from the first that no longer fits on, they are counted by condition."""
+    found: list[dict[str, Any]] = []
+    left_out: Counter[str] = Counter()
+    room = MAX_RULE_TEXT
+    for miss in misses:
+        room -= min(len(miss.rule), MAX_NAME) + min(len(miss.why), MAX_NAME)
+        if left_out or room < 0 or len(found) == MAX_RULES:
+            left_out[miss.condition or "matched"] += 1
+            continue
+        reason = {"condition": miss.condition} if miss.condition else {"why": _clipped(miss.why, MAX_NAME)}
+        found.append({"rule": _clipped(miss.rule, MAX_NAME), **reason})
+    return [*found, {"left_out": dict(left_out)}] if left_out else found
 
 
 def comes_again(outcome: str, door: str) -> bool:
@@ -542,11 +577,13 @@ def describe(
         reason=_reason(done),
         outcome="forwarded" if done.handed_on_to_client else "put_off" if done.is_put_off else _released(outcome),
         policy_hash=policy_hash,
+        session=round.session or None,
         round=round.id,
         key=key or None,
         mode=request.mode if isinstance(request, ElicitationRequest) else None,
         calls=origin.calls,
         rule=decision.rule,
+        rules=decision.missed,
         detail=detail_of(done),
         shadows=decision.shadows,
         model=done.model,

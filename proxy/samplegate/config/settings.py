@@ -5,6 +5,9 @@ The reader and the schema are derived from them.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType
@@ -252,6 +255,35 @@ def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
 
 
 SETTINGS: Final = settings_of(RunSettings)
+
+
+_UNHASHED: Final = frozenset({"run", "env", "headers", "args"})
+"""Keys whose values are left out of the hash: the ID of the run, and what may be a credential for a server."""
+_url: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)//(?:[^/?#]*@)?([^?#]*)")
+
+
+def settings_hash(settings: ProcessSettings) -> str:
+    """A hash of the effective settings without secrets: equal hashes mean the same settings, except for values of
+    environment variables, headers and arguments, users and queries of URLs, and the ID of the run."""
+    shown = _without_secrets(msgspec.to_builtins(settings, enc_hook=str))
+    text = json.dumps(shown, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: sorted(inner)
+            if name in _UNHASHED and isinstance(inner, dict)
+            else None
+            if name in _UNHASHED
+            else _without_secrets(inner)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(inner) for inner in value]
+    found = _url.match(value) if isinstance(value, str) else None
+    return value if found is None else f"{found[1]}//{found[2]}"
 
 
 def value_error(setting: Setting, value: Any) -> str:

@@ -25,6 +25,7 @@ from samplegate.policy.decisions import (
     FixedAnswer,
     Forwarded,
     LeftOpen,
+    Misses,
     RuleStep,
     Shadow,
     Situation,
@@ -53,6 +54,7 @@ __all__ = ["CompiledPolicy", "compile_policy", "decide", "explain"]
 Effect: TypeAlias = Literal["allow", "answer", "forward", "escalate", "deny"]
 
 
+SHADOW: Final = "it matched, but it is a shadow rule"
 NOT_DECLARED: Final = "the capability was not advertised to the server"
 
 
@@ -105,6 +107,7 @@ def _undeclared(found: Decision) -> Decision:
         shadows=found.shadows,
         declared=False,
         ruled=found.reason,
+        missed=found.missed,
     )
 
 
@@ -113,12 +116,15 @@ def _walk(
 ) -> Decision:
     facts = Facts(request, compiled.finders) if steps is None else Facts(request)
     shadows: list[Shadow] = []
+    tested: list[tuple[int, str, str]] = []
     passed = ""
-    for index, entry in compiled.shortlist(facts) if steps is None else compiled.every():
+    rules, excluded = compiled.shortlist(facts) if steps is None else compiled.every()
+    for index, entry in rules:
         if index < start:
             continue
         rule = entry.rule
-        if not entry.matches(facts):
+        if missed := entry.missed(facts):
+            tested.append((index, missed, ""))
             if steps is not None:
                 steps.append(_step(rule, False, entry.matcher.complaint(facts)))
             continue
@@ -127,22 +133,34 @@ def _walk(
             steps.append(_rule_step(rule, made))
         if rule.shadow:
             shadows.extend(_shadow(rule, made))
+            tested.append((index, "", SHADOW))
         elif isinstance(made, Feasible):
-            return _matched(rule, made, index, tuple(shadows))
+            return _matched(rule, made, tuple(shadows), _misses(compiled, excluded, tested, start, index))
         else:
             passed = f"rule {short_value(rule.name)} could not be carried out: {made.why}"
             if rule.otherwise != "next":
-                return _not_carried_out(rule.otherwise, rule, passed, index, tuple(shadows))
+                missed_rules = _misses(compiled, excluded, tested, start, index)
+                return _not_carried_out(rule.otherwise, rule, passed, tuple(shadows), missed_rules)
+            tested.append((index, "", f"it matched, but could not be carried out: {made.why}"))
     detail = f"{passed}; no later rule matched" if passed else "no rule matched"
-    return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows))
+    missed_rules = _misses(compiled, excluded, tested, start, len(compiled.entries))
+    return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows), missed=missed_rules)
 
 
-def _matched(rule: Rule, made: Feasible, index: int, shadows: tuple[Shadow, ...]) -> Decision:
+def _misses(
+    compiled: CompiledPolicy, excluded: Sequence[str], tested: Sequence[tuple[int, str, str]], start: int, end: int
+) -> Misses:
+    return Misses(compiled.policy.rules, excluded, tested, start, end)
+
+
+def _matched(rule: Rule, made: Feasible, shadows: tuple[Shadow, ...], missed: Misses) -> Decision:
     on_timeout: Otherwise = (
         rule.on_timeout if isinstance(rule, AllowRule | ForwardRule | EscalateRule) else "unanswered"
     )
     if isinstance(rule, DenyRule):
-        return Decision(made.act, "deny", rule.name, Reason.RULE, made.why, on_timeout, index, shadows)
+        return Decision(
+            made.act, "deny", rule.name, Reason.RULE, made.why, on_timeout, missed.end, shadows, missed=missed
+        )
     return Decision(
         made.act,
         effect_of(rule),
@@ -150,20 +168,28 @@ def _matched(rule: Rule, made: Feasible, index: int, shadows: tuple[Shadow, ...]
         Reason.RULE,
         made.why,
         on_timeout,
-        index,
+        missed.end,
         shadows,
         tuple(rule.limits),
         rule.on_limit,
+        missed=missed,
     )
 
 
 def _not_carried_out(
-    otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]
+    otherwise: Literal["unanswered", "deny"],
+    rule: Rule,
+    detail: str,
+    shadows: tuple[Shadow, ...],
+    missed: Misses,
 ) -> Decision:
-    """Apply the ``otherwise`` of a rule that could not be carried out."""
+    """Apply the ``otherwise`` of a rule that could not be carried out, the last that was looked at."""
+    index = missed.end
     if otherwise == "deny":
-        return Decision(DenyAs("cancel"), "deny", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
-    return Decision(LeftOpen(), "none", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
+        return Decision(
+            DenyAs("cancel"), "deny", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows, missed=missed
+        )
+    return Decision(LeftOpen(), "none", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows, missed=missed)
 
 
 def _carry_out(compiled: CompiledPolicy, rule: Rule, facts: Facts, situation: Situation) -> Feasible | Infeasible:
@@ -329,7 +355,8 @@ def worst_of(compiled: CompiledPolicy, model: str, params: Mapping[str, Any]) ->
 def decide_later(compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision) -> Decision:
     """The decision by the rules after the decision's own, with the earlier shadows."""
     found = decide(compiled, request, situation, start=decision.index + 1)
-    return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
+    missed = found.missed and msgspec.structs.replace(found.missed, before=decision.missed)
+    return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows), missed=missed)
 
 
 def unless_matched(found: Decision, refused: Decision, what: str) -> Decision:

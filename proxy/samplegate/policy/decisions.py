@@ -3,11 +3,12 @@ them out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from samplegate.policy.schema import Rule
 from samplegate.protocol.frames import Era
 from samplegate.protocol.outcomes import Denied, Reason, Unanswered
 from samplegate.protocol.results import BAD_PARAMS, INTERNAL, REJECTED, refused_answer
@@ -92,6 +93,44 @@ class RuleStep(msgspec.Struct, frozen=True):
     """The condition that did not hold, with the actual value; or why the effect could not be carried out."""
 
 
+TRIED: Final = "it matched, but was tried in vain"
+
+
+class Miss(msgspec.Struct, frozen=True):
+    """A rule that did not decide: the first condition that did not match, or why a rule that matched did not decide."""
+
+    rule: str
+    condition: str = ""
+    """The condition's name, with ``?`` if the request's value is unknown or ambiguous."""
+    why: str = ""
+
+
+class Misses(msgspec.Struct, frozen=True):
+    """The rules that were looked at and did not decide. A decision keeps only their indices: most are never named."""
+
+    rules: Sequence[Rule]
+    """All rules of the policy."""
+    excluded: Sequence[str]
+    """By index: the condition that the server, the caller or the call does not meet; empty if they meet all."""
+    tested: Sequence[tuple[int, str, str]]
+    """The other rules that were tested: index, condition, and why one that matched did not decide."""
+    start: int
+    end: int
+    """The first rule that was looked at, and the one that decided."""
+    before: Misses | None = None
+    """What was looked at earlier, up to the rule before ``start``, which was tried."""
+
+    def __iter__(self) -> Iterator[Miss]:
+        """Every rule that did not decide, in the policy's order."""
+        if self.before is not None:
+            yield from self.before
+            yield Miss(self.rules[self.start - 1].name, why=TRIED)
+        tested = {index: (condition, why) for index, condition, why in self.tested}
+        for index in range(self.start, self.end):
+            condition, why = tested.get(index) or (self.excluded[index], "")
+            yield Miss(self.rules[index].name, condition, why)
+
+
 class Decision(msgspec.Struct, frozen=True):
     """The decision on one request."""
 
@@ -113,6 +152,8 @@ class Decision(msgspec.Struct, frozen=True):
     whatever the rule (R8, R31)."""
     ruled: Reason | None = None
     """For an undeclared request: the reason by the rules alone."""
+    missed: Misses | None = None
+    """The rules before, and why they did not decide; None if no rule was looked at."""
 
     @property
     def allowed(self) -> Allowed | None:

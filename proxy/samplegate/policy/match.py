@@ -56,8 +56,8 @@ class Negation(msgspec.Struct, frozen=True):
         )
 
 
-Probe: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Holds]]
-"""A condition in its evaluated form: the read of a fact, and the test of that value."""
+Probe: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Holds], str]
+"""A condition in its evaluated form: the read of a fact, the test of that value, and the condition's name."""
 
 
 def _probes(conditions: Iterable[Condition | Negation]) -> tuple[Probe, ...]:
@@ -66,14 +66,14 @@ def _probes(conditions: Iterable[Condition | Negation]) -> tuple[Probe, ...]:
 
 def _probe(condition: Condition | Negation) -> Probe:
     if isinstance(condition, Condition):
-        return condition.read, condition.test
+        return condition.read, condition.test, condition.name
     inner = _probes(condition.inner)
 
     def excluded(facts: Facts | Known) -> Holds:
         value = _all(inner, facts)
         return None if value is None else not value
 
-    return _itself, excluded
+    return _itself, excluded, "not"
 
 
 def _itself(facts: Facts | Known) -> Facts | Known:
@@ -81,9 +81,9 @@ def _itself(facts: Facts | Known) -> Facts | Known:
 
 
 def _all(probes: tuple[Probe, ...], facts: Facts | Known) -> Holds:
-    """Whether all conditions hold. One look-up and one test each: this is the inner loop of every decision."""
+    """Whether all conditions hold."""
     result: Holds = True
-    for read, test in probes:
+    for read, test, _ in probes:
         value = read(facts)
         if value is ABSENT:
             return False
@@ -93,6 +93,25 @@ def _all(probes: tuple[Probe, ...], facts: Facts | Known) -> Holds:
         elif not held:
             return False
     return result
+
+
+def _missed(probes: tuple[Probe, ...], facts: Facts | Known, grants: bool) -> str:
+    """The name of the first condition that rules a request out; empty if none does. An unknown value, marked with
+    ``?``, rules it out only for a rule that ``grants``.
+
+    One look-up and one test each: this is the inner loop of every decision.
+    """
+    for read, test, name in probes:
+        value = read(facts)
+        if value is ABSENT:
+            return name
+        held = None if value is UNKNOWN else test(value)
+        if held is None:
+            if grants:
+                return f"{name}?"
+        elif not held:
+            return name
+    return ""
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -127,6 +146,20 @@ class Matcher(msgspec.Struct, frozen=True):
     def _during(self, facts: Facts | Known, call: Call | None) -> Holds:
         facts.during(call)
         return _all(self.probes, facts)
+
+    def missed(self, facts: Facts | Known, grants: bool) -> str:
+        """The name of the first condition that rules a request out, as in ``_missed``; empty if it matches. A rule that
+        ``grants`` must match all candidate calls, any other rule only one."""
+        calls = facts.calls
+        if not self.names_call or calls is UNKNOWN:
+            return _missed(self.probes, facts, grants)
+        if not calls and not self.matches_no_call:
+            return "tool"
+        missed: list[str] = []
+        for call in calls or (None,):
+            facts.during(call)
+            missed.append(_missed(self.probes, facts, grants))
+        return next(filter(None, missed), "") if grants else "" if "" in missed else missed[0]
 
     def complaint(self, facts: Facts | Known) -> str:
         """The first condition that does not hold, as a sentence; with several candidates, for the first call that does
@@ -210,11 +243,21 @@ class CompiledRule(msgspec.Struct, frozen=True):
             self.grants,
         )
 
-    def matches(self, facts: Facts | Known) -> bool:
-        """Whether the rule applies to a request. A doubtful case (an ambiguous URL) is denied and never granted."""
+    def missed(self, facts: Facts) -> str:
+        """The name of the first condition that rules a request out; empty if the rule applies to the request. A
+        doubtful case (an ambiguous URL) is denied and never granted."""
         matcher = self.matcher
-        held = matcher.holds(facts, self.grants) if matcher.names_call else _all(matcher.probes, facts)
-        return held is True if self.grants else held is not False
+        if matcher.names_call:
+            return matcher.missed(facts, self.grants)
+        return _missed(matcher.probes, facts, self.grants)
+
+    def matches(self, facts: Facts) -> bool:
+        """Whether the rule applies to a request."""
+        return not self.missed(facts)
+
+    def excluded(self, known: Known) -> str:
+        """The name of the first condition that these facts rule out; empty if they leave the match open."""
+        return self.matcher.missed(known, False) if self.holds(known) is False else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +279,11 @@ class CompiledPolicy:
     scripts: Mapping[str, Script] = field(default_factory=dict, repr=False)
     """The case files of `answer` rules, by rule."""
     _models: Mapping[str, Model] = field(default_factory=dict, repr=False, compare=False)
-    _shortlists: dict[tuple[object, ...], tuple[PlacedRule, ...]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _shortlists: dict[tuple[object, ...], Shortlist] = field(default_factory=dict, repr=False, compare=False)
 
-    def shortlist(self, facts: Facts) -> tuple[PlacedRule, ...]:
+    def shortlist(self, facts: Facts) -> Shortlist:
         """The rules that may apply to requests with the same kind, mode, server, caller, era and call, reduced to the
-        open conditions.
+        open conditions, and why the others do not apply.
 
         Lists are cached, because few servers ask repeatedly during few tools. Caching never changes a list.
         """
@@ -256,10 +297,14 @@ class CompiledPolicy:
             known = Known(
                 calls, {name: getattr(facts, name) for name in (names if facts.is_url else (*names, "is_web"))}
             )
-            found = tuple(
-                PlacedRule(index, entry.rest(known))
-                for index, entry in enumerate(self.entries)
-                if entry.holds(known) is not False
+            excluded = tuple(entry.excluded(known) for entry in self.entries)
+            found = Shortlist(
+                tuple(
+                    PlacedRule(index, entry.rest(known))
+                    for index, entry in enumerate(self.entries)
+                    if not excluded[index]
+                ),
+                excluded,
             )
             self._shortlists[key] = found
         return found
@@ -268,9 +313,10 @@ class CompiledPolicy:
         """The policy's model of that name. Raises KeyError."""
         return self._models[name]
 
-    def every(self) -> tuple[PlacedRule, ...]:
+    def every(self) -> Shortlist:
         """All rules with all their conditions."""
-        return tuple(PlacedRule(index, entry) for index, entry in enumerate(self.entries))
+        rules = tuple(PlacedRule(index, entry) for index, entry in enumerate(self.entries))
+        return Shortlist(rules, ("",) * len(rules))
 
 
 class PlacedRule(NamedTuple):
@@ -278,6 +324,13 @@ class PlacedRule(NamedTuple):
 
     place: int
     entry: CompiledRule
+
+
+class Shortlist(NamedTuple):
+    """The rules that may apply to a request, and by index the condition that excludes each of the others."""
+
+    rules: tuple[PlacedRule, ...]
+    excluded: tuple[str, ...]
 
 
 def compile_policy(

@@ -80,10 +80,13 @@ class ProcessContext:
         metrics: Metrics | None = None,
         gate_file: GateFile | None = None,
         fail_on: Sequence[FailOn] = STRICT,
+        settings_hash: str = "",
     ) -> None:
         self.rules = rules
         self.state = state
         self.decisions = decisions
+        self.settings_hash = settings_hash
+        """The hash of the settings in force; empty if there are none."""
         self.log = log
         self.cassette = cassette
         self.playback = playback

@@ -34,6 +34,7 @@ from samplegate.audit.runs import GateFile, new_state, remove_old_runs
 from samplegate.audit.verdict import STRICT as STRICT_WORDS
 from samplegate.audit.verdict import FailOn
 from samplegate.ci.run_id import run_id_of_ci
+from samplegate.config.settings import settings_hash
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable, missing_hint
 from samplegate.limits.accounts import NO_RUN
@@ -595,6 +596,7 @@ async def _main(run: Run) -> int:
         metrics=metrics,
         gate_file=run.gate_file,
         fail_on=run.fail_on or STRICT_WORDS,
+        settings_hash=settings_hash(run.settings),
     )
     run.log.count_dropped(context.metrics)
     reviews = _review_runtime(run, context)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from samplegate.audit.record import Record
+from samplegate.audit.record import MAX_CALLS, MAX_NAME, Record
 from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
 from samplegate.gate.ports import Ports
@@ -202,8 +202,7 @@ class SessionWiring:
     async def _record(self, record: Record) -> None:
         """Write a record and count its outcome. A write that is cancelled counts nothing."""
         context = self.context
-        if context.run:
-            record = replace(record, run=context.run)
+        record = replace(record, run=context.run or None, settings_hash=context.settings_hash or None)
         try:
             await context.decisions.write(record)
         except Exception as problem:
@@ -236,8 +235,10 @@ def _level(record: Record) -> Level:
 
 
 def _log_fields(record: Record) -> dict[str, Any]:
-    fields = ("decision_id", "server", "kind", "effect", "rule", "outcome", "reason", "detail", "model", "refused_by")
-    return {name: value for name in fields if (value := getattr(record, name))}
+    fields = ("decision_id", "server", "caller", "session", "kind", "effect", "rule", "outcome", "reason", "detail")
+    found = {name: value for name in (*fields, "model", "refused_by") if (value := getattr(record, name))}
+    tools = ", ".join(call.tool or call.method for call in record.calls[:MAX_CALLS])[:MAX_NAME]
+    return {**found, "tool": tools} if tools else found
 
 
 def realm_of(server: str, command: Sequence[str], url: str | None) -> str:

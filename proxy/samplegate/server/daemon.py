@@ -26,6 +26,7 @@ from samplegate.auth.guard import AuthObserver, CallerGuard
 from samplegate.auth.tokens import still_valid
 from samplegate.config import SettingsError
 from samplegate.config.serve_settings import ServeSettings
+from samplegate.config.settings import settings_hash
 from samplegate.config.values import address
 from samplegate.errors import Unavailable
 from samplegate.policy.file import load
@@ -199,6 +200,7 @@ class Daemon:
             key=self._key,
             metrics=metrics,
             gate_file=self._gate_file,
+            settings_hash=settings_hash(settings),
         )
         self._log.count_dropped(self.context.metrics)
         publish_policy(self.context)

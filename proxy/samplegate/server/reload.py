@@ -18,6 +18,7 @@ import msgspec
 
 from samplegate.config import SettingsError
 from samplegate.config.serve_settings import ServeSettings
+from samplegate.config.settings import settings_hash
 from samplegate.config.values import Address
 from samplegate.errors import Unavailable
 from samplegate.policy.file import load
@@ -156,6 +157,7 @@ class Reloads:
         old = self._context.replace(wanted.rules) if anew else None
         change.put()  # rules, servers and callers change within one turn of the event loop
         self.wanted = wanted
+        self._context.settings_hash = settings_hash(wanted.settings)
         publish_policy(self._context)
         report = self._report(before, change.changes, hash_before, rotated=rotated)
         await self._end(change, old)

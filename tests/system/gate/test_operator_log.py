@@ -90,11 +90,9 @@ async def test_an_operators_mistake_is_an_error_and_what_is_not_answered_a_warni
                 async with client(gate, f"/servers/{name}/mcp") as c:
                     await c.call("modern", **ASK_SAMPLE)
             assert 0 == await gate.end()
-    decided = [
-        (event["server"], event["level"], event["reason"])
-        for event in events(gate)
-        if event["event"] == "request.decided"
-    ]
+    told = [event for event in events(gate) if event["event"] == "request.decided"]
+    assert {("local", "do", 8)} == {(event["caller"], event["tool"], len(event["session"])) for event in told}
+    decided = [(event["server"], event["level"], event["reason"]) for event in told]
     assert [
         ("refused", "error", "model"),
         ("unknown", "error", "model"),

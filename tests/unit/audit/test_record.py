@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.audit.record import MAX_FULL, Attempt, Record, content_hash, timestamp, to_json
+from samplegate.policy.decisions import Misses
+from samplegate.policy.schema import DenyRule
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Call
 
@@ -128,6 +130,17 @@ def test_names_that_peers_chose_are_bounded() -> None:
     record = replace(record, attempts=(Attempt("cheap", "error", 1, 1, 1),) * 5000)
     assert len(to_json(record)) < 40_000
     assert "2025-11-25" + "x" * 245 + "…" == line(replace(PLAIN, revision="2025-11-25" + long))["revision"]
+
+
+def test_rules_that_did_not_decide_are_bounded_and_the_others_counted_by_condition() -> None:
+    rules = [DenyRule(name=f"rule {number}") for number in range(1000)]
+    excluded = ("kind",) * 300 + ("tool",) * 700
+    found = line(replace(PLAIN, rules=Misses(rules, excluded, ((999, "", "it matched"),), 0, 1000)))["rules"]
+    assert {"rule": "rule 0", "condition": "kind"} == found[0]
+    assert 201 == len(found)
+    assert {"left_out": {"kind": 100, "tool": 699, "matched": 1}} == found[-1]
+    long = [DenyRule(name="x" * 100_000) for _ in range(1000)]
+    assert len(to_json(replace(PLAIN, rules=Misses(long, ("host?",) * 1000, (), 0, 1000)))) < 20_000
 
 
 @given(st.text())

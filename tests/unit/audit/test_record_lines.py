@@ -11,7 +11,8 @@ import pytest
 
 from samplegate.audit.record import Attempt, ContentMode, Record, RecordLine, read_line, to_json
 from samplegate.audit.sqlite_log import row
-from samplegate.policy.decisions import Shadow
+from samplegate.policy.decisions import Misses, Shadow
+from samplegate.policy.schema import DenyRule
 from samplegate.protocol.requests import Call
 from tests.unit.audit.test_record import KEY, PLAIN
 
@@ -25,6 +26,13 @@ FULL = replace(
     calls=(Call("tools/call", "drop"), Call("prompts/get", None)),
     traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     rule="CI confirms",
+    rules=Misses(
+        [DenyRule(name=name) for name in ("first", "own host", "trial", "CI confirms")],
+        ("server", "", "", ""),
+        [(1, "host?", ""), (2, "", "it matched, but it is a shadow rule")],
+        0,
+        3,
+    ),
     detail='why "so"\n\x1b[31m',
     shadows=(Shadow("s", "deny"), Shadow("t", "allow")),
     model="gpt",
@@ -48,6 +56,8 @@ FULL = replace(
     redacted={"aws-key": 2},
     review="rv_1",
     run="17-1-test",
+    session="5e551011",
+    settings_hash="def",
     reviewer="ops",
     reviewed_by="ann",
     review_door="page",
