@@ -1,4 +1,4 @@
-"""``samplegate init``: writes a starter policy and its test from the templates in ``starter/``.
+"""``samplegate init``: writes a policy and its test: a starter from ``starter/``, or a shipped policy (``--template``).
 
 For clients with a user, the starter forwards every request that the client can answer. With ``--headless`` it forwards
 no forms.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Final
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import is_test, print_error, test_of
+from samplegate.cli.bundled import TEMPLATES, bundled
+from samplegate.cli.files import is_test, print_error, report_error, test_of
+from samplegate.errors import InputError
 
 NAME: Final = "samplegate.yaml"
 SUFFIXES: Final = (".yaml", ".yml")
@@ -60,13 +63,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for clients without a user: escalate forms to a reviewer instead of forwarding them",
     )
+    parser.add_argument(
+        "--template",
+        choices=TEMPLATES,
+        help="copy a shipped policy with its tests instead: ci for pipelines, desktop for a client with a user, service"
+        " for unattended servers, people with human review",
+    )
 
 
 def command(args: argparse.Namespace) -> int:
     """Write both files, without overwriting anything."""
     policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME
     tests = test_of(policy)
-    if args.api_key_file is not None and args.model is None:
+    if args.template is not None and (option := _starter_option(args)) is not None:
+        print_error(f"init: --template cannot be combined with {option}; edit the policy that it writes instead")
+        return UNREADABLE
+    if args.template is None and args.api_key_file is not None and args.model is None:
         print_error("init: --api-key-file needs --model; add it")
         return UNREADABLE
     if is_test(policy):
@@ -78,9 +90,10 @@ def command(args: argparse.Namespace) -> int:
             return FAILED
     try:
         policy.parent.mkdir(parents=True, exist_ok=True)
-        key_file = None if args.api_key_file is None else _relative_to_policy(args.api_key_file, policy.parent)
-        _write(policy, policy_text(policy.name, args.model, key_file, headless=args.headless))
-        _write(tests, tests_text(policy.name, args.model, headless=args.headless))
+        for path, text in zip((policy, tests), _texts(args, policy), strict=True):
+            _write(path, text)
+    except InputError as problem:
+        return report_error(problem)
     except OSError as problem:
         print_error(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
         return UNREADABLE
@@ -89,6 +102,29 @@ def command(args: argparse.Namespace) -> int:
         " your-server --its-options"
     )
     return OK
+
+
+def _starter_option(args: argparse.Namespace) -> str | None:
+    """An option that only the starter has."""
+    given = {"--model": args.model, "--api-key-file": args.api_key_file, "--headless": args.headless or None}
+    return next((option for option, value in given.items() if value is not None), None)
+
+
+def _texts(args: argparse.Namespace, policy: Path) -> tuple[str, str]:
+    """The policy and its tests. Raises InputError."""
+    if args.template is not None:
+        return template_text(args.template, policy.name), template_text(f"{args.template}_test", policy.name)
+    key_file = None if args.api_key_file is None else _relative_to_policy(args.api_key_file, policy.parent)
+    return (
+        policy_text(policy.name, args.model, key_file, headless=args.headless),
+        tests_text(policy.name, args.model, headless=args.headless),
+    )
+
+
+def template_text(template: str, name: str) -> str:
+    """A shipped policy or its tests. Its comments name the new policy. Raises InputError."""
+    shipped = re.escape(template.removesuffix("_test"))
+    return re.sub(rf"\b(?:policies/)?{shipped}\.yaml\b", lambda _: name, bundled(f"policies/{template}.yaml"))
 
 
 def _write(path: Path, text: str) -> None:

@@ -66,7 +66,7 @@ COMMANDS: Final = {
     "reviews": ("samplegate.cli.reviews", "list pending reviews and decide them"),
     "token": ("samplegate.cli.token", "create a token for a caller or a user, and its hash for the settings"),
     "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),
-    "init": ("samplegate.cli.init", "write a starter policy and its tests"),
+    "init": ("samplegate.cli.init", "write a starter policy or a shipped one, with its tests"),
     "docs": ("samplegate.cli.docs", "print a page or a section of the documentation"),
 }
 """Module and help line of each command. A module has ``arguments``, which adds them to a parser, and ``command``, which

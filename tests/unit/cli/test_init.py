@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.fakes.shell import Run, Write
+from tests.paths import ROOT
 
 
 @pytest.mark.parametrize(
@@ -130,3 +131,31 @@ def test_the_limit_that_stands_commented_out_is_good_once_it_is_not(
     checked = run("check", "samplegate.yaml")
     assert (0, "") == (checked.code, checked.err), checked.out
     assert "warning" not in checked.out
+
+
+@pytest.mark.parametrize("template", ["ci", "desktop", "service", "people"])
+@pytest.mark.parametrize("path", ["samplegate.yaml", "new/mine.yml"])
+def test_a_template_is_a_shipped_policy_under_the_chosen_name(
+    run: Run, tmp_path: Path, template: str, path: str
+) -> None:
+    policy = tmp_path / path
+    assert 0 == run("init", "--template", template, *([] if path == "samplegate.yaml" else [path])).code
+    assert 0 == run("check", path).code
+    tested = run("test", "--require-tests", path)
+    assert (0, True) == (tested.code, ", 0 failed" in tested.out), tested.out
+    shipped = ROOT / "policies" / f"{template}.yaml"
+    assert yaml.safe_load(shipped.read_text("utf-8")) == yaml.safe_load(policy.read_text("utf-8"))
+    tests = policy.with_name(f"{policy.stem}_test{policy.suffix}")
+    for written in (policy, tests):
+        text = written.read_text("utf-8")
+        assert policy.name in text.partition("\nversion:")[0].partition("\ndefaults:")[0]
+        assert f"{template}.yaml" not in text
+
+
+@pytest.mark.parametrize("other", ["--model=m", "--api-key-file=k", "--headless"])
+def test_a_template_takes_no_option_of_the_starter(run: Run, tmp_path: Path, other: str) -> None:
+    ended = run("init", "--template", "ci", other)
+    name = other.partition("=")[0]
+    message = f"samplegate: init: --template cannot be combined with {name}; edit the policy that it writes instead\n"
+    assert (2, message) == (ended.code, ended.err)
+    assert [] == list(tmp_path.iterdir())
