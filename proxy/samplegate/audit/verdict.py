@@ -33,6 +33,7 @@ VERSION: Final = 1
 MAX_ROWS: Final = 1_000
 """Requests that are listed of those that meet a word, and of the others; all are counted."""
 MAX_HANDED_ON: Final = 100_000  # requests whose second record is still to come
+_UNANSWERED: Final = frozenset[FailOn]({"unanswered"})
 _KEPT: Final = frozenset[FailOn]({"escalated", "limit", "unpriced"})
 """Words that only the first of two records of a request may meet."""
 
@@ -167,12 +168,13 @@ class RunRecords:
 
     def end(self) -> None:
         """Count requests that the client was to return, or to retry, and never did: they are unanswered."""
-        for id, words in self._handed_on.items():
-            if (row := self._drop(id, words)) is None:  # not listed
-                self._count(words | {"unanswered"}, 1)
-                self.unlisted[bool((words | {"unanswered"}) & self._fail_on)] += 1
+        for id, before in self._handed_on.items():
+            words = before | _UNANSWERED
+            if (row := self._drop(id, before)) is None:  # not listed
+                self._count(words, 1)
+                self.unlisted[bool(words & self._fail_on)] += 1
             else:
-                self._add(Row(row.line, words | {"unanswered"}))
+                self._add(Row(row.line, words))
         self._handed_on.clear()
 
     @property
