@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -297,24 +297,7 @@ class ServerSide(msgspec.Struct, frozen=True, eq=False):
     stop: Callable[[], Coroutine[Any, Any, object]]
 
 
-Signals: TypeAlias = AsyncIterator[signal.Signals] | None
-"""The signals that end a conversation; None on Windows, whose event loop has no signal handlers."""
-
-
-@contextmanager
-def _signals() -> Iterator[Signals]:
-    """Receive signals until the process ends. Clients send several in a row, and only the first must have an effect,
-    because the shutdown is bounded."""
-    if sys.platform == "win32":  # SIGINT comes as KeyboardInterrupt
-        yield None
-        return
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        yield signals
-
-
-async def converse(
-    run: Run, relay: Relay, set_shutdown_deadline: Callable[[float], None], signals: Signals = None
-) -> int:
+async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[float], None]) -> int:
     """Run the conversation; the exit code is that of the first end: client, server, start timeout or signal. Raises
     CannotStart.
 
@@ -330,7 +313,7 @@ async def converse(
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
             relay.on_large = trimmer.report_large_frame
             code = await _first(
-                input_ends, *ends, lambda: _signalled(relay, signals), lambda: _silent(run, relay), trimmer.watch
+                input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch
             )
         finally:
             run.decisions.set_shutdown_deadline(LAST_RECORDS)
@@ -465,14 +448,23 @@ async def _until_read(own: LineLink) -> None:
         await own.drained(1.0)
 
 
-async def _signalled(relay: Relay, signals: Signals) -> int:
-    """A signal arrives: open requests are withdrawn while the server ends, as when the client ends."""
-    if signals is None:
+async def _signalled(relay: Relay) -> int:
+    """A signal arrives: open requests are withdrawn while the server ends, as when the client ends.
+
+    From the first end of a side on, signals are ignored until the process has ended: the shutdown is bounded, and
+    clients send several in a row (Claude Code SIGTERM 0.1 s after SIGINT, which may be after the event loop's end).
+    """
+    if sys.platform == "win32":  # no signal handlers in its event loop; SIGINT comes as KeyboardInterrupt
         await anyio.sleep_forever()
-        raise AssertionError("a sleep for ever ends by cancellation only")
-    number = await anext(signals)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    try:
+        with anyio.open_signal_receiver(*numbers) as signals:
+            first = await anext(signals)
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
     relay.ended("client")
-    return 128 + number
+    return 128 + first
 
 
 FIRST_REQUEST_TIMEOUT: Final = 5.0  # seconds for the client's first request; clients send it right after they start us
@@ -615,27 +607,26 @@ async def _main(run: Run) -> int:
     codes: list[int] = []
     failed: list[CannotStart] = []
 
-    async def conversation(signals: Signals) -> None:
+    async def conversation() -> None:
         if reviews is not None:
             wiring.relay.start(reviews.run)
         if file is not None and run.settings.metrics_interval:
             wiring.relay.start(file.keep, run.settings.metrics_interval, run.log)
         try:
-            codes.append(await converse(run, wiring.relay, context.admission.set_shutdown_deadline, signals))
+            codes.append(await converse(run, wiring.relay, context.admission.set_shutdown_deadline))
             for call in wiring.relay.left:
                 context.tally.count_unanswered_call(call.method, call.tool)
         except CannotStart as problem:  # raised outside of the task group, which would wrap it
             failed.append(problem)
 
-    with _signals() as signals:
-        try:
-            async with _metrics_port(run, context):
-                await wiring.relay.run(partial(conversation, signals))
-        finally:
-            await context.aclose()
-        for problem in failed:
-            raise problem
-        return _finish(run, wiring, file, *codes)
+    try:
+        async with _metrics_port(run, context):
+            await wiring.relay.run(conversation)
+    finally:
+        await context.aclose()
+    for problem in failed:
+        raise problem
+    return _finish(run, wiring, file, *codes)
 
 
 def _evidence_store(run: Run) -> EvidenceStore | None:

@@ -97,6 +97,22 @@ def test_a_signal_ends_it_in_order(run: RunCommand, number: signal.Signals) -> N
     assert "no requests" in said
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_signals_until_its_very_end_do_not_change_its_exit_code(run: RunCommand) -> None:
+    client = run()
+    client.initialize()
+    client.process.send_signal(signal.SIGINT)
+    assert b"" == client.process.stdout.read()  # type: ignore[union-attr]
+    for _ in range(10_000):  # 20 s; it ends within 1.8 s
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            client.process.wait(0.002)
+            break
+        client.process.send_signal(signal.SIGTERM)
+    code, said = client.end()
+    assert 128 + signal.SIGINT == code
+    assert "no requests" in said
+
+
 def test_ten_megabytes_pass_each_way(run: RunCommand) -> None:
     client = run()
     client.initialize()
