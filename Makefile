@@ -6,7 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # PYTHON=... chooses the interpreter of a new environment; without it, the first suitable one on the PATH is used.
 PYTHON ?=
-PIP_FLAGS := --quiet --quiet --no-input --disable-pip-version-check --progress-bar off
+# $(call pip_install,PYTHON,ARGUMENTS) shows pip's progress where stdout is a terminal; elsewhere it prints only errors.
+pip_install = if [ -t 1 ]; then set -- --progress-bar on; else set -- --quiet --quiet --progress-bar off; fi; \
+	$(1) -m pip install --no-input --disable-pip-version-check "$$@" $(2)
 LOCKED := --require-hashes --only-binary :all:
 # Tests run in parallel, even on fewer cores, because most of the time they wait for programs that they started; WORKERS=0 runs them in one process.
 WORKERS ?= 4
@@ -53,19 +55,19 @@ $(BIN)/python:
 
 $(VENV)/.installed: requirements.lock requirements-build.lock pyproject.toml | $(BIN)/python
 	@echo "installing the dependencies (a minute or two the first time)"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) $(LOCKED) -r requirements.lock -r requirements-build.lock
-	@$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --no-index -e .
+	@$(call pip_install,$(BIN)/python,$(LOCKED) -r requirements.lock -r requirements-build.lock)
+	@$(call pip_install,$(BIN)/python,--no-deps --no-build-isolation --no-index -e .)
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
 	@echo "installing the tools for checks and tests"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) $(LOCKED) -r requirements-dev.lock
+	@$(call pip_install,$(BIN)/python,$(LOCKED) -r requirements-dev.lock)
 	@touch $@
 
 $(ENVS)/%/.installed: tests/acceptance/sdk/%.lock | $(BIN)/python
 	@echo "installing the counterpart $*"
 	@rm -rf $(@D) && $(BIN)/python -m venv $(@D)
-	@$(@D)/bin/python -m pip install $(PIP_FLAGS) $(LOCKED) -r $<
+	@$(call pip_install,$(@D)/bin/python,$(LOCKED) -r $<)
 	@touch $@
 
 # node and npm come from a wheel, in the version the lock names: the machine needs no installation of its own, and an existing one is not touched
@@ -169,8 +171,10 @@ lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@rm -f bench/package-lock.json
 	@$(NODE) npm --prefix bench install --package-lock-only --ignore-scripts
 
-build: dev ## build the wheel and the source archive in dist/
-	@$(BIN)/python -m hatchling build
+# The same sources give the same bytes: every file in them has this time, which is hatchling's own default.
+BUILD_TIME := 1580601600
+build: dev ## build the wheel and the source archive in dist/, reproducibly
+	@SOURCE_DATE_EPOCH=$(BUILD_TIME) $(BIN)/python -m hatchling build
 
 clean: ## remove everything that make created, including the environments
 	rm -rf $(VENV) $(ENVS) tests/acceptance/sdk/node_modules $(AGENTS)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
