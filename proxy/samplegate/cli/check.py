@@ -1,5 +1,5 @@
-"""``samplegate check``: validates policies, their tests and the scripts they name, and shows which capabilities each
-server sees.
+"""``samplegate check``: validates policies, their tests, the scripts they name, and settings, and shows which
+capabilities each server sees.
 
 Runs nothing.
 """
@@ -7,6 +7,7 @@ Runs nothing.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from samplegate import config
 from samplegate.ci.annotations import Annotation, Level, annotation_lines
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import (
@@ -23,6 +25,8 @@ from samplegate.cli.files import (
     count,
     environment,
     file_kind,
+    files_of,
+    is_for_run,
     json_text,
     print_error,
     print_lines,
@@ -30,7 +34,7 @@ from samplegate.cli.files import (
     workspace_path,
 )
 from samplegate.config.values import check_networks
-from samplegate.errors import InputError
+from samplegate.errors import InputError, Unavailable
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
 from samplegate.policy.conditions import globs, is_glob
@@ -43,6 +47,7 @@ from samplegate.policytest.load import load_cases
 from samplegate.protocol.frames import LEGACY, MODERN, Era
 from samplegate.runtime.preflight import preflight
 from samplegate.runtime.process import load_policy
+from samplegate.runtime.run import open_decision_log
 from samplegate.yamlfile.tree import Mark, compose, dotted, find
 from samplegate.yamlfile.tree import Path as Place
 
@@ -85,7 +90,11 @@ class CheckResult:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "policies", type=Path, nargs="+", metavar="POLICY", help="a policy, a *_test.yaml file or a script"
+        "policies",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="a policy, a *_test.yaml file, a script, a settings file (with the policy that it names), or a folder",
     )
     parser.add_argument(
         "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: values for ${VAR} in the policy"
@@ -104,10 +113,10 @@ def command(args: argparse.Namespace) -> int:
     unreadable."""
     try:
         variables = environment(args.env_file)
+        files = _check_all(files_of(args.policies), variables, args.env_file)
     except InputError as problem:
         print_error(str(problem))
         return UNREADABLE
-    files = [_check(path, variables) for path in dict.fromkeys(args.policies)]
     if args.format == "json":
         print(json_text({"files": [_json(result) for result in files]}))
     else:
@@ -120,6 +129,69 @@ def command(args: argparse.Namespace) -> int:
     return UNREADABLE if unreadable else FAILED if any(result.problems for result in files) else OK
 
 
+def _check_all(files: Sequence[Path], variables: Mapping[str, str], env_file: Path | None) -> list[CheckResult]:
+    """Results of all files, and of the policies that settings name. Such a policy is checked once, as `serve` does."""
+    found: list[CheckResult] = []
+    named: dict[Path, CheckResult] = {}
+    for path in files:
+        result = _check(path, variables)
+        found.append(result)
+        if result.kind == "settings" and result.unreadable is None:
+            policy = _check_settings(result, env_file)
+            if policy is not None:
+                found.append(policy)
+                named[policy.file.absolute()] = policy
+    return [result for result in found if named.get(result.file.absolute(), result) is result]
+
+
+def _check_settings(result: CheckResult, env_file: Path | None) -> CheckResult | None:
+    """Check settings as `serve` or `run` does at its start. Returns the result of the policy that they name."""
+    text = read(result.file)
+    if is_for_run(text):
+        result.problems += [_of_settings(result.file, problem) for problem in _problems_of_run(result.file, env_file)]
+        return None
+    from samplegate.server.start_check import check_start, settings_arguments
+
+    checked = check_start(settings_arguments(result.file, env_file))
+    result.problems += [_of_settings(result.file, problem) for problem in checked.problems]
+    result.warnings += [_of_settings(result.file, warning) for warning in checked.warnings]
+    if checked.policy is None:
+        return None
+    policy = CheckResult(checked.policy)
+    try:
+        _check_policy(policy, read(policy.file), checked.environment, checked.settings.webhook_networks)
+    except InputError as problem:
+        policy.unreadable = str(problem)
+    except PolicyError as error:
+        policy.problems.extend(error.problems)
+    if checked.policy_problems:  # `serve` is stricter: an unset variable prevents its start
+        policy.problems = list(checked.policy_problems)
+        policy.warnings = [one for one in policy.warnings if one not in checked.policy_problems]
+    return policy
+
+
+def _problems_of_run(file: Path, env_file: Path | None) -> list[str]:
+    try:
+        settings = config.load(os.environ, file=file, flags={"env_file": env_file}).settings
+        if settings.state != Path() or settings.decision_log is not None:
+            open_decision_log(settings, settings.server)
+    except config.SettingsError as error:
+        return error.problems
+    except Unavailable as problem:
+        return [str(problem)]
+    return []
+
+
+def _of_settings(file: Path, message: str) -> Problem:
+    """A message about settings. One without a line, such as a missing setting, is at the first."""
+    found = (
+        re.match(r":([0-9]+):([0-9]+): ", message.removeprefix(str(file))) if message.startswith(str(file)) else None
+    )
+    if found is None:
+        return Problem(str(file), 1, 1, "", message.removeprefix(f"{file}: "))
+    return Problem(str(file), int(found[1]), int(found[2]), "", message[len(str(file)) + found.end() :])
+
+
 def _check(path: Path, variables: Mapping[str, str]) -> CheckResult:
     result = CheckResult(path)
     try:
@@ -130,6 +202,8 @@ def _check(path: Path, variables: Mapping[str, str]) -> CheckResult:
                 load_cases(text, file=str(path))
             case "script":
                 parse_script(text, file=str(path))
+            case "settings":
+                pass
             case "policy":
                 _check_policy(result, text, variables)
     except InputError as problem:

@@ -14,16 +14,18 @@ from typing import Any, Final, Literal, TextIO, TypeAlias, get_args
 from samplegate.ci.annotations import inert
 from samplegate.cli import FAILED, UNREADABLE
 from samplegate.config import state_folder
+from samplegate.config.settings import SETTINGS
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
+from samplegate.policy.schema import Policy
 from samplegate.policy.script import MAX_BYTES, MAX_VALUES
 from samplegate.policytest.suite import Declared
 from samplegate.printable import without_hashes
 from samplegate.yamlfile import envfile, tree
 from samplegate.yamlfile.tree import compose
 
-FileKind: TypeAlias = Literal["policy", "tests", "script"]
+FileKind: TypeAlias = Literal["policy", "tests", "script", "settings"]
 
 SUFFIX: Final = "_test"
 MAX_PLAIN_LENGTH: Final = 60
@@ -49,16 +51,105 @@ def is_test(path: Path) -> bool:
 
 
 def file_kind(path: Path, text: str) -> FileKind:
-    """Kind of a file: tests by its name, a script by `cases` without `version` and `rules`, otherwise a policy."""
+    """Kind of a file: tests by its name; a script by `cases`, or settings by their keys, without `version` and `rules`;
+    otherwise a policy."""
     if is_test(path):
         return "tests"
+    root = _tree(text)
+    keys = set(root.entries) if root is not None else set()
+    if not keys.isdisjoint({"version", "rules"}):
+        return "policy"
+    if "cases" in keys:
+        return "script"
+    return "settings" if root is not None and _is_settings(root) else "policy"
+
+
+def _tree(text: str) -> tree.Mapping | None:
+    """The mapping of a file; None if it is not one."""
     try:
         # a recorded script may be larger than a policy
         root, _ = compose(text, max_bytes=MAX_BYTES, max_values=MAX_VALUES)
     except tree.Unreadable:
-        return "policy"
-    keys = set(root.entries) if isinstance(root, tree.Mapping) else set()
-    return "script" if "cases" in keys and keys.isdisjoint({"version", "rules"}) else "policy"
+        return None
+    return root if isinstance(root, tree.Mapping) else None
+
+
+def _is_settings(root: tree.Mapping) -> bool:
+    """Whether a mapping has more keys of settings than of a policy. `servers` may be in both: those of settings have a
+    command or a URL."""
+    from samplegate.config.serve_settings import SERVE_SETTINGS
+
+    keys = set(root.entries)
+    servers = root.entries.get("servers")
+    entries = servers.node.entries.values() if servers is not None and isinstance(servers.node, tree.Mapping) else ()
+    if any(isinstance(one.node, tree.Mapping) and {"command", "url"} & set(one.node.entries) for one in entries):
+        return True
+    policy = set(Policy.__struct_fields__)
+    settings = (SERVE_SETTINGS.keys() | SETTINGS.keys()) - policy
+    return len(keys & settings) > len(keys & policy - {"servers"})
+
+
+def is_for_run(text: str) -> bool:
+    """Whether settings are for `run`: they have no key that only `serve` has, or more that only `run` has."""
+    from samplegate.config.serve_settings import SERVE_SETTINGS
+
+    root = _tree(text)
+    keys = set() if root is None else set(root.entries)
+    of_run, of_serve = SETTINGS.keys() - SERVE_SETTINGS.keys(), SERVE_SETTINGS.keys() - SETTINGS.keys()
+    return len(keys & of_run) > len(keys & of_serve) or not keys & of_serve
+
+
+SUFFIXES: Final = (".yaml", ".yml")
+MOST_FILES: Final = 10_000
+
+
+def files_of(given: Iterable[Path]) -> list[Path]:
+    """The files, and those of ours in each folder and its subfolders, sorted: policies, their tests, scripts and
+    settings. Other YAML files in folders are left out. Raises InputError for a folder without any."""
+    found: dict[Path, None] = {}
+    for path in given:
+        if not path.is_dir():
+            found[path] = None
+            continue
+        ours = [file for file in _yaml_files(path) if _is_ours(file)]
+        if not ours:
+            raise InputError(f"{path}: the folder has no policy, test, script or settings file (*.yaml, *.yml)")
+        found.update(dict.fromkeys(ours))
+    return list(found)
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    """YAML files in a folder and its subfolders, without hidden ones. Links to folders are not followed."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(place, name) for name in sorted(names) if name.endswith(SUFFIXES) and name[0] != "."]
+        if len(found) > MOST_FILES:
+            raise InputError(f"{folder}: the folder has more than {MOST_FILES} YAML files; name those to be read")
+    return found
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether a YAML file in a folder is one of ours. An unreadable one is reported when it is read again."""
+    if is_test(file):
+        return True
+    try:
+        text = read(file)
+    except InputError:
+        return True
+    root = _tree(text)
+    if root is None:
+        return re.search(r"^rules[ \t]*:", text, re.MULTILINE) is not None
+    keys = set(root.entries)
+    match file_kind(file, text):
+        case "script":
+            return True
+        case "settings":
+            from samplegate.config.serve_settings import SERVE_SETTINGS
+
+            return 2 * len(keys & (SERVE_SETTINGS.keys() | SETTINGS.keys())) >= len(keys)
+        case _:
+            return 2 * len(keys & set(Policy.__struct_fields__)) > len(keys) and "rules" in keys
 
 
 def test_of(policy: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from samplegate.cli.run import HEADER_FROM, PROTOCOL, PROTOCOLS, RUN
@@ -10,7 +11,7 @@ from samplegate.cli.run import HEADER_FROM, PROTOCOL, PROTOCOLS, RUN
 USAGE = """\
 samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]
                         [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]
-                        [--protocol auto|legacy|modern] [--run ID]
+                        [--protocol auto|legacy|modern] [--run ID] [--check]
                         [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"""
 
 
@@ -52,10 +53,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH|sqlite:PATH|none",
         help="where decisions are recorded (default: a file in the state folder)",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check the settings and the policy as at the start, print every problem, and exit with 0 or 2; nothing is"
+        " started, bound or created",
+    )
 
 
 def command(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT, or only check the start."""
+    if args.check:
+        return _check(args)
     from samplegate.server.daemon import serve_command
 
     return serve_command(args)
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Print every problem and warning of the command line. Returns 0 if `serve` can start, otherwise 2."""
+    from samplegate.cli import OK, UNREADABLE
+    from samplegate.cli.files import count, print_lines
+    from samplegate.server.start_check import check_start
+
+    found = check_start(args)
+    problems = [*found.problems, *map(str, found.policy_problems)]
+    warnings = [*found.warnings, *map(str, found.policy_warnings)]
+    print_lines((f"samplegate: {problem}" for problem in problems), file=sys.stderr)
+    print_lines((f"samplegate: warning: {warning}" for warning in warnings), file=sys.stderr)
+    if problems:
+        return UNREADABLE
+    print_lines([f"ok, {count(len(found.settings.servers), 'server')}, policy {found.policy}"])
+    return OK

@@ -19,6 +19,7 @@ from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import (
     count,
     file_kind,
+    files_of,
     is_test,
     json_text,
     policy_of,
@@ -128,7 +129,9 @@ class FileResult:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy or a *_test.yaml file")
+    parser.add_argument(
+        "policies", type=Path, nargs="+", metavar="POLICY", help="a policy, a *_test.yaml file, or a folder"
+    )
     parser.add_argument("--require-tests", action="store_true", help="fail if a policy has no test file")
     parser.add_argument(
         "--coverage",
@@ -160,7 +163,11 @@ def _percent(text: str) -> float:
 
 def command(args: argparse.Namespace) -> int:
     """Run all cases of all files. Returns 0 if all pass with enough coverage, 1 if not, 2 for an unreadable file."""
-    outcomes = [_outcome(tests) for tests in _tests(args.policies)]
+    try:
+        outcomes = [_outcome(tests) for tests in _tests(files_of(args.policies))]
+    except InputError as problem:
+        print_error(str(problem))
+        return UNREADABLE
     least: float | None = args.fail_under
     reached = _coverages(outcomes) if args.coverage or least is not None else {}
     if args.json:
@@ -208,15 +215,15 @@ def _tests(given: Sequence[Path]) -> list[Path]:
     """The test files, each once: a pre-commit hook may pass both a policy and its test."""
     return list(
         dict.fromkeys(
-            path if is_test(path) or path.is_dir() else test_of(path) for path in given if not _is_script(path)
+            path if is_test(path) else test_of(path) for path in given if is_test(path) or not _has_no_tests(path)
         )
     )
 
 
-def _is_script(path: Path) -> bool:
-    """Whether a file is a script. A hook may pass these too, but they have no tests."""
+def _has_no_tests(path: Path) -> bool:
+    """Whether a file is a script or settings. A hook or a folder may have these too, but they have no tests."""
     try:
-        return file_kind(path, read(path)) == "script"
+        return file_kind(path, read(path)) in ("script", "settings")
     except InputError:
         return False  # reported when it is read again
 

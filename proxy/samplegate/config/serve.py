@@ -155,6 +155,8 @@ class LoadedServe(msgspec.Struct, frozen=True):
     """The place of each server's command, by the server's name; a server of the command line has none."""
     named: frozenset[str]
     """The variables that servers' ``env``, ``url`` and ``headers`` refer to. Each is for that server alone."""
+    origins: Mapping[str, str] = {}
+    """The place or variable or flag of each setting that has a value."""
 
     def __repr__(self) -> str:
         return f"LoadedServe({self.settings!r})"
@@ -171,7 +173,34 @@ def load_serve(
     name: str = "default",
     protocol: Protocol | None = None,
 ) -> LoadedServe:
-    """Read the settings of `serve`. Raises SettingsError with every problem.
+    """Read the settings of `serve`, as ``read_serve`` does. Raises SettingsError with every problem."""
+    loaded, problems = read_serve(
+        environ,
+        file=file,
+        flags=flags,
+        command=command,
+        url=url,
+        headers_from=headers_from,
+        name=name,
+        protocol=protocol,
+    )
+    if problems:
+        raise SettingsError(problems)
+    return loaded
+
+
+def read_serve(
+    environ: Mapping[str, str],
+    *,
+    file: Path | None = None,
+    flags: Mapping[str, object] | None = None,
+    command: Sequence[str] = (),
+    url: str | None = None,
+    headers_from: Sequence[str] = (),
+    name: str = "default",
+    protocol: Protocol | None = None,
+) -> tuple[LoadedServe, list[str]]:
+    """The settings of `serve` and every problem with them. An invalid value is left out.
 
     ``flags`` are the options of the command line by name; None means an absent option. ``command`` or ``url`` is the
     single server of the short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries for a server
@@ -206,8 +235,6 @@ def load_serve(
         )
     problems += shared_token_errors(settings.people, settings.callers.tokens)
     _check(settings, reading)
-    if problems:
-        raise SettingsError(problems)
     files = [
         file,
         settings.policy,
@@ -217,9 +244,16 @@ def load_serve(
         settings.people.tokens_file,
     ]
     watched = tuple(dict.fromkeys(path for path in files if path is not None))
-    return LoadedServe(
-        settings, reading.environment, tuple(reading.warnings), watched, reading.places, frozenset(reading.named)
+    loaded = LoadedServe(
+        settings,
+        reading.environment,
+        tuple(reading.warnings),
+        watched,
+        reading.places,
+        frozenset(reading.named),
+        {name: source.where for name, source in effective.items()},
     )
+    return loaded, problems
 
 
 def _server_of_command_line(

@@ -39,7 +39,7 @@ from samplegate.errors import Unavailable
 from samplegate.files import check_writable, missing_hint
 from samplegate.limits.accounts import NO_RUN
 from samplegate.policy.file import load
-from samplegate.policy.match import has_no_rule_for
+from samplegate.policy.match import CompiledPolicy, has_no_rule_for
 from samplegate.protocol import frames, results
 from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.rawjson import Malformed
@@ -57,6 +57,8 @@ from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, me
 from samplegate.text import escaped, print_line
 from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
 from samplegate.transport.subprocess import ServerProcess, exit_code, start_child
+from samplegate.yamlfile.tree import quoted
+from samplegate.yamlfile.validate import did_you_mean
 
 if TYPE_CHECKING:
     from samplegate.runtime.reviews import ReviewRuntime
@@ -259,9 +261,20 @@ def warnings(run: Run) -> list[str]:
     """Warnings that do not prevent the start."""
     keys = [] if isinstance(run.cassette, Playback) else run.rules.models.problems()
     found = [*run.warnings, *map(str, run.rules.policy.warnings), *keys]
-    if has_no_rule_for(run.rules.compiled, run.settings.server):
-        found.append(f"no rule can match a server named {run.settings.server!r}; set its name with --server")
+    unmatched = unmatched_server(run.rules.compiled, run.settings.server)
+    if unmatched is not None:
+        found.append(f"{unmatched}; set its name with --server")
     return found
+
+
+def unmatched_server(compiled: CompiledPolicy, server: str) -> str | None:
+    """A warning if no rule can match a request of this server, with the names in the policy; None if one can."""
+    if not has_no_rule_for(compiled, server):
+        return None
+    conditions = [rule.match.server for rule in compiled.policy.rules if rule.match.server is not None]
+    names = dict.fromkeys(name for one in conditions for name in ([one] if isinstance(one, str) else one))
+    listed = f"; the rules name {', '.join(map(quoted, list(names)[:20]))}" if names else ""
+    return f"no rule can match a server named {server!r}{did_you_mean(server, names) or listed}"
 
 
 def loop_options() -> dict[str, bool]:

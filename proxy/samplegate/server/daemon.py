@@ -38,7 +38,7 @@ from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.listeners import Listeners, bind, bound
 from samplegate.server.metrics import RequestCounter, measure_loop_lag
-from samplegate.server.prepare import ServeConfig, read_all, seal_key
+from samplegate.server.prepare import ServeConfig, admin_token, read_all, seal_key
 from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, exposure_error, publish_policy
 from samplegate.server.reviews import Reviewers
 from samplegate.server.servers import Public, ServerRuntime, path_of
@@ -135,23 +135,6 @@ class Operators:
             "started": self._started,
             "servers": sorted(self._public.servers),
         }
-
-
-def admin_token(file: Path | None) -> bytes | None:
-    """The bearer token that a reload over HTTP needs. It is read at each call. Raises Unavailable."""
-    if file is None:
-        return None
-    try:
-        found = file.read_bytes().strip()
-    except OSError as problem:
-        raise Unavailable(
-            f"admin_token_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
-        ) from None
-    if not found:
-        raise Unavailable(
-            f"admin_token_file: {file} is empty; write a token to it, for example with `samplegate token admin`"
-        )
-    return found
 
 
 # seconds that sessions and connections stay open after the last answer of a drain, because clients list tools right

@@ -23,9 +23,8 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.errors import Unavailable
 from samplegate.policy.catalogue import SCRIPTED
-from samplegate.policy.match import has_no_rule_for
 from samplegate.runtime.process import Rules
-from samplegate.runtime.run import check_state, read_rules, run_of, without_webhooks
+from samplegate.runtime.run import check_state, read_rules, run_of, unmatched_server, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.transport.subprocess import unresolved
 
@@ -63,6 +62,23 @@ def seal_key(file: Path | None) -> bytes | None:
             f"seal_key_file: {file} has {len(found)} bytes, but a key needs at least {MIN_KEY_BYTES}; {_remedy}"
         )
     return hmac.digest(_PURPOSE, found, hashlib.sha256)
+
+
+def admin_token(file: Path | None) -> bytes | None:
+    """The bearer token that a reload over HTTP needs. It is read at each call. Raises Unavailable."""
+    if file is None:
+        return None
+    try:
+        found = file.read_bytes().strip()
+    except OSError as problem:
+        raise Unavailable(
+            f"admin_token_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
+        ) from None
+    if not found:
+        raise Unavailable(
+            f"admin_token_file: {file} is empty; write a token to it, for example with `samplegate token admin`"
+        )
+    return found
 
 
 _COMMON: Final = frozenset(
@@ -111,12 +127,8 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
     run = run_of(settings, loaded.environment)
     check_state(rules, settings, run)
     models = rules.policy.policy.models
-    seen = _seen_by_servers(loaded, rules)
-    problems = [
-        problem
-        for name, server in settings.servers.items()
-        if (problem := _unresolved(server, seen, loaded.places.get(name)))
-    ]
+    seen = seen_by_servers(loaded, rules)
+    problems = unresolved_servers(loaded, seen)
     if problems:
         raise SettingsError(problems)
     return ServeConfig(
@@ -131,10 +143,21 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
     )
 
 
-def _seen_by_servers(loaded: LoadedServe, rules: Rules) -> dict[str, str]:
-    """The environment of servers' processes."""
+def seen_by_servers(loaded: LoadedServe, rules: Rules | None) -> dict[str, str]:
+    """The environment of servers' processes. ``rules`` is None if the policy is invalid."""
     open_to_servers = {name: value for name, value in os.environ.items() if name not in loaded.named or name in _COMMON}
+    if rules is None:
+        return open_to_servers
     return child_environment(without_webhooks(open_to_servers, rules), rules.policy.policy.models)
+
+
+def unresolved_servers(loaded: LoadedServe, environment: Mapping[str, str]) -> list[str]:
+    """The problems of servers whose commands cannot be started."""
+    return [
+        problem
+        for name, server in loaded.settings.servers.items()
+        if (problem := _unresolved(server, environment, loaded.places.get(name)))
+    ]
 
 
 def _unresolved(server: ServerSettings, environment: Mapping[str, str], place: str | None) -> str | None:
@@ -145,12 +168,13 @@ def _unresolved(server: ServerSettings, environment: Mapping[str, str], place: s
 
 def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     """Warnings that do not prevent the start."""
-    found = [*map(str, rules.policy.warnings), *rules.models.problems()]
-    found += [
-        f"no rule can match a server named {name!r}; rename it, or add a rule for it"
-        for name in settings.servers
-        if has_no_rule_for(rules.compiled, name)
-    ]
+    return [*map(str, rules.policy.warnings), *rules.models.problems(), *settings_warnings(rules, settings)]
+
+
+def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
+    """Warnings about servers and reviewers that do not fit the policy."""
+    unmatched = [unmatched_server(rules.compiled, name) for name in settings.servers]
+    found = [f"{what}; rename it, or add a rule for it" for what in unmatched if what is not None]
     return found + (
         reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
     )

@@ -35,7 +35,7 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
         ("fly", "samplegate: error: argument COMMAND: invalid choice: 'fly' (choose from"),
         ("--fly", "samplegate: error: the following arguments are required: COMMAND"),
         ("--fly check p.yaml", "samplegate: error: unrecognized arguments: --fly"),
-        ("check", "samplegate check: error: the following arguments are required: POLICY"),
+        ("check", "samplegate check: error: the following arguments are required: FILE"),
         ("check --fly x", "samplegate check: error: unrecognized arguments: --fly"),
         ("schema extra", "samplegate schema: error: unrecognized arguments: extra"),
         (
