@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
@@ -77,14 +77,24 @@ class Logs:
     """The records of several logs, in the order of the names. ``bad`` counts invalid lines; ``listed`` has the first of
     them."""
 
-    def __init__(self, given: Sequence[str], *, run: str = "", since: float = 0.0) -> None:
+    def __init__(
+        self,
+        given: Sequence[str],
+        *,
+        run: str = "",
+        since: float = 0.0,
+        decision: str = "",
+        read: Callable[[bytes], RecordLine | str] = read_line,
+    ) -> None:
         """Raises InputError for a name without a log.
 
-        ``run``: only lines that may be of this run are read, and ``bad`` counts only those. ``since``: files that were
-        last changed before it (Unix seconds) are skipped.
+        ``run`` and ``decision`` (the beginning of an ID): only lines that may be of this run or decision are read, and
+        ``bad`` counts only those. ``since``: files that were last changed before it (Unix seconds) are skipped.
+        ``read`` reads a line.
         """
+        self._line = read
         self._sources = [source for source in _sources(given) if not _is_older(source, since)]
-        self._wanted = f'"run":"{run}"'.encode() if run else b""
+        self._wanted = f'"run":"{run}"'.encode() if run else f'"{decision}'.encode() if decision else b""
         self.files = list(dict.fromkeys(name for source in self._sources for name in _names(source)))
         """The files and databases at the start, each once."""
         self.lines = 0
@@ -98,7 +108,7 @@ class Logs:
                 if text is not None and (self._wanted not in text or not text.strip()):
                     continue
                 self.lines += 1
-                found = f"is longer than {MAX_LINE} bytes" if text is None else read_line(text)
+                found = f"is longer than {MAX_LINE} bytes" if text is None else self._line(text)
                 if isinstance(found, RecordLine):
                     yield found
                 else:

@@ -425,10 +425,11 @@ class RecordLine(msgspec.Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(RecordLine)
 
 
-def read_line(line: bytes) -> RecordLine | str:
-    """The record in a line, or why the line has none. The message names members, never values."""
+def read_line(line: bytes, decoder: msgspec.json.Decoder[Any] = _DECODER) -> RecordLine | str:
+    """The record in a line, or why the line has none. The message names members, never values. ``decoder``: for a
+    subclass of RecordLine."""
     try:
-        found = _decoded(line)
+        found = _decoded(line, decoder)
     except msgspec.ValidationError as problem:
         return f"is not a decision log record: {str(problem)[:200]}"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, JsonFault):
@@ -436,13 +437,14 @@ def read_line(line: bytes) -> RecordLine | str:
     return found if _time.match(found.time) else "is not a decision log record: the time is not in UTC"
 
 
-def _decoded(line: bytes) -> RecordLine:
+def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any]) -> RecordLine:
     try:
-        return _DECODER.decode(line)
+        found: RecordLine = decoder.decode(line)
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _DECODER.decode(json.dumps(decode(line)).encode())  # unpaired surrogates, which a log keeps as escapes
+        found = decoder.decode(json.dumps(decode(line)).encode())  # unpaired surrogates, which a log keeps as escapes
+    return found
 
 
 MAX_HELD: Final = 10_000  # records

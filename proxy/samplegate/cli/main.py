@@ -23,7 +23,7 @@ exit codes:
   0  success; for run: the client closed its input and the server was stopped
   1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
      replay --fail-on-change: a decision changed; report --run: the run meets a word of --fail-on;
-     reviews: a decision was refused or came too late
+     reviews: a decision was refused or came too late; why: no record was found
   2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
      policy or the settings; for run: the server could not be started or did not answer its first request;
      for report --run: it cannot be told whether the run failed
@@ -49,6 +49,7 @@ _FAILURES: Final = {
     "explain": "a problem in the policy, or a malformed request",
     "report": "with --run: the run meets a word of --fail-on",
     "replay": "a problem in the policy; with --fail-on-change: a decision changed",
+    "why": "no record of the decision was found",
     "reviews": "a decision was refused or came too late",
     "init": "a file already exists",
 }
@@ -63,6 +64,7 @@ COMMANDS: Final = {
     "explain": ("samplegate.cli.explain", "show which rule a request matches, and why earlier rules do not match"),
     "replay": ("samplegate.cli.replay", "run recorded requests against another policy and show what changes"),
     "report": ("samplegate.cli.report", "summarize requests, outcomes and costs from the decision log"),
+    "why": ("samplegate.cli.why", "explain a recorded decision, by the ID in an error or a log line"),
     "reviews": ("samplegate.cli.reviews", "list pending reviews and decide them"),
     "token": ("samplegate.cli.token", "create a token for a caller or a user, and its hash for the settings"),
     "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stdout
 from pathlib import Path
@@ -168,6 +169,11 @@ def test_a_request_that_no_rule_covers_is_withheld_by_the_policy_and_says_so(tmp
     assert "policy.yaml" not in json.dumps(result)
     assert ("call ends" if era == "modern" else "error -32602") == got(result)
     assert ("none", "not_offered", "unanswered") == tuple(record[it] for it in ("effect", "reason", "outcome"))
+    (id,) = re.findall(r"\[decision (\w+)\]", said)
+    story = command(tmp_path, "why", id, "--log", "log.jsonl")
+    assert ("not_offered", True) == (story["reason"], story["complete"])
+    asked = (story["records"][0][it] for it in ("server", "caller", "calls"))
+    assert ("default", "local", [{"method": "tools/call", "tool": "do"}]) == tuple(asked)
 
 
 @pytest.mark.parametrize(
