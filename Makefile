@@ -29,7 +29,7 @@ AGENTS := tests/adoption/agents
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption deployment soak faults check format lint docs types coverage bench structure lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format lint docs types coverage bench structure lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,12 @@ conformance: dev counterparts ## the official MCP conformance suites, with the g
 adoption: dev $(ENVS)/sdk2/.installed $(AGENTS)/node_modules/.installed ## agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
 	@LONG="$(LONG)" $(BIN)/python $(PYTEST) $(ADOPTION) $(ARGS)
 
+pythons: dev ## the unit tests on the other Python versions of this machine (PYTHONS='PATH ...' names interpreters; ARGS=... replaces tests/unit)
+	@$(BIN)/python -m tests.adoption.pythons.run $(or $(ARGS),-n auto $(UNIT))
+
+resolution: dev ## whether the dependencies resolve to wheels, by platform and Python version (asks the package index)
+	@$(BIN)/python -m tests.adoption.pythons.resolution
+
 deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and systemd's tools
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
@@ -177,5 +183,5 @@ build: dev ## build the wheel and the source archive in dist/, reproducibly
 	@SOURCE_DATE_EPOCH=$(BUILD_TIME) $(BIN)/python -m hatchling build
 
 clean: ## remove everything that make created, including the environments
-	rm -rf $(VENV) $(ENVS) tests/acceptance/sdk/node_modules $(AGENTS)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -386,7 +386,7 @@ def test_a_line_that_could_not_be_taken_fails_the_call_it_would_have_answered() 
     out = d.session.lost("server", 0, b'{"jsonrpc":"2.0","id":3,"result":{"content":[{"te', "it is longer than allowed")
     assert [(3, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
     d.client(request(4, "tools/call", name="x"))
-    out = d.server(b'{"jsonrpc":"2.0","id":4,"result":' + b"[" * 2000 + b"]" * 2000 + b"}")
+    out = d.server(b'{"jsonrpc":"2.0","id":4,"result":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
     assert [(4, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
 
 
@@ -417,7 +417,7 @@ def test_an_id_that_stands_last_is_found_too(id: bytes) -> None:
     out = d.take(d.session.lost_end("server", 0, b'{"result":{"content":[{"type":"text","text":"xx', tail))
     assert [(asked, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
     d.client(request(asked, "tools/call", name="x"))
-    out = d.server(b'{"result":' + b"[" * 2000 + b"]" * 2000 + b',"jsonrpc":"2.0","id":' + id + b"}")
+    out = d.server(b'{"result":' + b"[" * 100_000 + b"]" * 100_000 + b',"jsonrpc":"2.0","id":' + id + b"}")
     assert [(asked, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
 
 
