@@ -1,7 +1,7 @@
 """``samplegate check``: validates policies, their tests, the scripts they name, and settings, and shows which
 capabilities each server sees.
 
-Runs nothing.
+Runs nothing, and asks models only with ``--live``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from samplegate import config
@@ -34,10 +36,11 @@ from samplegate.cli.files import (
     workspace_path,
 )
 from samplegate.config.values import check_networks
+from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
-from samplegate.policy.conditions import globs, is_glob
+from samplegate.policy.conditions import globs, is_glob, short_value
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import LoadedPolicy, PolicyError, Problem
 from samplegate.policy.file.timeouts import Wait, waits
@@ -45,15 +48,19 @@ from samplegate.policy.schema import AnswerRule, Match, Names, Policy
 from samplegate.policy.script import parse as parse_script
 from samplegate.policytest.load import load_cases
 from samplegate.protocol.frames import LEGACY, MODERN, Era
+from samplegate.reviews.views import dollars
+from samplegate.runtime.model_probe import TIMEOUT, ModelProbe, probe_models
 from samplegate.runtime.preflight import preflight
 from samplegate.runtime.process import load_policy
-from samplegate.runtime.run import open_decision_log
-from samplegate.yamlfile.tree import Mark, compose, dotted, find
+from samplegate.runtime.run import loop_options, open_decision_log
+from samplegate.yamlfile.tree import Mark, Unreadable, compose, dotted, find
 from samplegate.yamlfile.tree import Path as Place
 
 ANY_SERVER: Final = "any server"
 OTHER_SERVERS: Final = "any other server"
 LOCAL: Final = "local"
+MAX_TIMEOUT: Final = 600
+"""Seconds for each model."""
 TITLE: Final = "samplegate check"
 """Title of the annotations."""
 
@@ -85,6 +92,10 @@ class CheckResult:
     notes: list[Problem] = field(default_factory=list)
     """Findings that may be intended."""
     unreadable: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The variables of a policy and its models. Secret."""
+    probes: list[ModelProbe] | None = None
+    """Answers of the policy's models; None if they were not asked."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +111,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: values for ${VAR} in the policy"
     )
     parser.add_argument(
+        "--live",
+        action="store_true",
+        help="also ask each model of the policies for one token, which costs its price; exit with 1 if one fails",
+    )
+    parser.add_argument(
+        "--live-timeout",
+        type=_seconds,
+        default=TIMEOUT,
+        metavar="SECONDS",
+        help=f"timeout for each model (default: {TIMEOUT:g})",
+    )
+    parser.add_argument(
         "--format",
         choices=("text", "json", "github"),
         default="text",
@@ -108,15 +131,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_const", dest="format", const="json", help="the same as --format json")
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MAX_TIMEOUT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.001 to {MAX_TIMEOUT}")
+    return value
+
+
 def command(args: argparse.Namespace) -> int:
-    """Check all files. Returns 0 without problems (warnings are allowed), 1 with problems, 2 if a file is
-    unreadable."""
+    """Check all files. Returns 0 without problems (warnings are allowed), 1 with problems or with models that do not
+    answer, 2 if a file is unreadable."""
     try:
         variables = environment(args.env_file)
         files = _check_all(files_of(args.policies), variables, args.env_file)
     except InputError as problem:
         print_error(str(problem))
         return UNREADABLE
+    if args.live:
+        _ask_models(files, args.live_timeout)
     if args.format == "json":
         print(json_text({"files": [_json(result) for result in files]}))
     else:
@@ -126,7 +161,41 @@ def command(args: argparse.Namespace) -> int:
     unreadable = [result.unreadable for result in files if result.unreadable is not None]
     for message in unreadable:
         print_error(message)
-    return UNREADABLE if unreadable else FAILED if any(result.problems for result in files) else OK
+    return UNREADABLE if unreadable else FAILED if any(result.problems or _failed(result) for result in files) else OK
+
+
+def _ask_models(files: Sequence[CheckResult], timeout: float) -> None:
+    """Ask the models of the policies without problems."""
+    for result in files:
+        if result.loaded is not None and not result.problems:
+            ask = partial(
+                probe_models,
+                result.loaded,
+                folder=result.file.parent,
+                environment=result.environment,
+                timeout=timeout,
+            )
+            result.probes = anyio.run(ask, backend_options=loop_options())
+
+
+def _failed(result: CheckResult) -> list[ModelProbe]:
+    """The models that did not answer."""
+    return [probe for probe in result.probes or () if probe.failure is not None]
+
+
+def _probe_line(file: Path, probe: ModelProbe) -> str:
+    head, seconds = f"{file}: model {short_value(probe.model)}", duration_text(probe.seconds)
+    if probe.failure is not None:
+        return f"{head}: no answer ({probe.failure}, {seconds}): {probe.message}"
+    if probe.message and probe.input_tokens is None:
+        return f"{head}: {probe.message}"
+    counts = [
+        count(number, f"{kind} token")
+        for number, kind in ((probe.input_tokens, "input"), (probe.output_tokens, "output"))
+        if number is not None
+    ]
+    price = "price unknown" if probe.usd is None else dollars(probe.usd)
+    return f"{head}: {', '.join([f'answered in {seconds}', *counts, price])}{probe.message and f'; {probe.message}'}"
 
 
 def _check_all(files: Sequence[Path], variables: Mapping[str, str], env_file: Path | None) -> list[CheckResult]:
@@ -218,6 +287,7 @@ def _check_policy(
 ) -> None:
     if networks is None:  # no settings file is known, but the variable may be set
         networks = _networks(variables)
+    result.environment = variables
     result.loaded = load_policy(text, file=str(result.file), environment=variables)
     policy = result.loaded.policy
     surroundings = preflight(result.loaded, text, file=result.file, environment=variables, networks=networks)
@@ -251,6 +321,16 @@ HEADLESS: Final = (
     " but decline forms without asking a user. For such clients, put a rule that answers or escalates forms above it,"
     " or start from `samplegate init --headless`"
 )
+
+
+def _problem_at(file: Path, place: Place, what: str) -> Problem:
+    """A problem at a place of a policy, or at the first line of one that has changed since."""
+    try:
+        node = find(compose(read(file))[0], place)
+    except (InputError, Unreadable):
+        node = None
+    mark = Mark(1, 1) if node is None else node.mark
+    return Problem(str(file), mark.line, mark.column, dotted(place), what)
 
 
 def _note(file: Path, text: str, rule: int) -> Problem:
@@ -296,6 +376,7 @@ def _report(result: CheckResult) -> Iterator[str]:
             " folder share them"
         )
     yield from (f"{result.file}: {wait}" for wait in _review_deadlines(result))
+    yield from (_probe_line(result.file, probe) for probe in result.probes or ())
     for group in result.server_groups:
         yield from (f"{result.file}: {group}: {coverage}" for coverage in group.requests)
     yield from (f"{result.file}: {line}" for line in _version_notes(result))
@@ -305,6 +386,9 @@ def _annotations(result: CheckResult) -> Iterator[Annotation]:
     if result.unreadable is not None:
         yield Annotation("error", result.unreadable, TITLE, workspace_path(result.file))
     yield from (_annotation("error", problem, str(problem)) for problem in result.problems)
+    for probe in _failed(result):
+        problem = _problem_at(result.file, ("models", probe.index), probe.message)
+        yield _annotation("error", problem, _probe_line(result.file, probe))
     yield from (_annotation("warning", warning, _finding_line(warning)) for warning in result.warnings)
     yield from (_annotation("notice", note, _finding_line(note, "note")) for note in result.notes)
 
@@ -372,6 +456,7 @@ def _json(result: CheckResult) -> dict[str, Any]:
         "problems": [msgspec.to_builtins(problem) for problem in result.problems],
         "warnings": [msgspec.to_builtins(warning) for warning in result.warnings],
         "notes": [msgspec.to_builtins(note) for note in result.notes],
+        **({} if result.probes is None else {"live": [msgspec.to_builtins(probe) for probe in result.probes]}),
         "state": _persistent_limits(result),
         "reviews": [msgspec.to_builtins(wait) for wait in _review_deadlines(result)],
         "servers": [_group_json(group) for group in result.server_groups],

@@ -44,7 +44,7 @@ exit codes:
 _FAILURES: Final = {
     "serve": "an internal error ended the gate",
     "demo": "the demo failed",
-    "check": "a problem in a file",
+    "check": "a problem in a file; with --live: a model that did not answer",
     "test": "a problem in a file, a failing case, or missing tests or coverage",
     "explain": "a problem in the policy, or a malformed request",
     "report": "with --run: the run meets a word of --fail-on",
