@@ -270,13 +270,16 @@ def _rules(misses: Misses) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
     room = MAX_RULE_TEXT
-    for miss in misses:
-        room -= min(len(miss.rule), MAX_NAME) + min(len(miss.why), MAX_NAME)
+    for miss in misses:  # a policy may have 1000 rules, so this loop is kept short
+        name, condition = miss.rule, miss.condition
+        if len(name) > MAX_NAME:
+            name = _clipped(name, MAX_NAME)
+        why = "" if condition else _clipped(miss.why, MAX_NAME)
+        room -= len(name) + len(why)
         if left_out or room < 0 or len(found) == MAX_RULES:
-            left_out[miss.condition or "matched"] += 1
-            continue
-        reason = {"condition": miss.condition} if miss.condition else {"why": _clipped(miss.why, MAX_NAME)}
-        found.append({"rule": _clipped(miss.rule, MAX_NAME), **reason})
+            left_out[condition or "matched"] += 1
+        else:
+            found.append({"rule": name, "condition": condition} if condition else {"rule": name, "why": why})
     return [*found, {"left_out": dict(left_out)}] if left_out else found
 
 

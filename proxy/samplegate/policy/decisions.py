@@ -96,7 +96,7 @@ class RuleStep(msgspec.Struct, frozen=True):
 TRIED: Final = "it matched, but was tried in vain"
 
 
-class Miss(msgspec.Struct, frozen=True):
+class Miss(msgspec.Struct, frozen=True, gc=False):
     """A rule that did not decide: the first condition that did not match, or why a rule that matched did not decide."""
 
     rule: str
@@ -127,8 +127,10 @@ class Misses(msgspec.Struct, frozen=True):
             yield Miss(self.rules[self.start - 1].name, why=TRIED)
         tested = {index: (condition, why) for index, condition, why in self.tested}
         for index in range(self.start, self.end):
-            condition, why = tested.get(index) or (self.excluded[index], "")
-            yield Miss(self.rules[index].name, condition, why)
+            if condition := self.excluded[index]:
+                yield Miss(self.rules[index].name, condition)
+            else:
+                yield Miss(self.rules[index].name, *tested.get(index, ()))
 
 
 class Decision(msgspec.Struct, frozen=True):

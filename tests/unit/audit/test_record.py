@@ -134,7 +134,7 @@ def test_names_that_peers_chose_are_bounded() -> None:
 
 def test_rules_that_did_not_decide_are_bounded_and_the_others_counted_by_condition() -> None:
     rules = [DenyRule(name=f"rule {number}") for number in range(1000)]
-    excluded = ("kind",) * 300 + ("tool",) * 700
+    excluded = ("kind",) * 300 + ("tool",) * 699 + ("",)
     found = line(replace(PLAIN, rules=Misses(rules, excluded, ((999, "", "it matched"),), 0, 1000)))["rules"]
     assert {"rule": "rule 0", "condition": "kind"} == found[0]
     assert 201 == len(found)

@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from samplegate.audit.decision_log import decision_log
 from samplegate.audit.record import Attempt, Record
 from samplegate.audit.story import INCOMPLETE, REASONS
 from samplegate.policy.decisions import Misses, Shadow
@@ -320,3 +322,18 @@ def test_a_log_with_too_many_records_of_a_decision_is_counted(run: Run, write: W
     ended = why(run, write, *[record(outcome="put_off")] * 30)
     assert (0, 20) == (ended.code, ended.out.count("put_off (no_rule), after"))
     assert "and 10 more records" in ended.out
+
+
+@pytest.mark.parametrize("name", ["sqlite:rows.db", "many.jsonl"])
+def test_databases_and_rotated_files_are_searched_too(run: Run, tmp_path: Path, name: str) -> None:
+    async def keep() -> None:
+        setting = f"sqlite:{tmp_path / 'rows.db'}" if name.startswith("sqlite:") else str(tmp_path / name)
+        log = decision_log(setting, state=tmp_path, server="docs", content="hash", max_bytes=600)
+        for number in range(6):
+            await log.write(record(decision_id=ID if number == 1 else f"{number:024d}"))
+        await log.aclose()
+
+    anyio.run(keep)
+    ended = run("why", ID, "--log", name)
+    assert (0, "") == (ended.code, ended.err)
+    assert f"decision  {ID}: unanswered (no_rule)" in ended.out
