@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Final
 
 import pytest
 
+from samplegate.cli.bundled import PAGES, POLICIES
 from tests.paths import ROOT
 
 SECONDS: Final = 30
@@ -130,6 +132,21 @@ def built(folder: Path, *, umask: int, **environment: str) -> Mapping[str, str]:
     )
     assert 0 == done.returncode, done.stderr
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (folder / "dist").iterdir()}
+
+
+def test_the_wheel_has_every_file_of_the_package_and_what_users_without_a_clone_need(tmp_path: Path) -> None:
+    folder = sources(tmp_path, mode=0o600, seconds=1e9)
+    built(folder, umask=0o077)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    package = {path.relative_to(folder / "proxy") for path in (folder / "proxy" / "samplegate").rglob("*")}
+    expected = {path.as_posix() for path in package if (folder / "proxy" / path).is_file()}
+    bundled = {f"samplegate/bundled/{path}" for path in (*PAGES.values(), *POLICIES)}
+    assert expected | bundled == names
+    wanted = ("cli/starter/headless.yaml", "reviews/web/openapi.yaml", "demo/demo.yaml", "bundled/policies/ci.yaml")
+    assert {f"samplegate/{name}" for name in wanted} <= names
+    assert any(name.startswith("samplegate/reviews/migrations/") for name in names)
 
 
 @pytest.mark.timeout(300)
