@@ -29,7 +29,7 @@ AGENTS := tests/adoption/agents
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format lint docs types coverage bench structure lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format lint docs types coverage bench structure lock lock-npm build sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -181,6 +181,9 @@ lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 BUILD_TIME := 1580601600
 build: dev ## build the wheel and the source archive in dist/, reproducibly
 	@SOURCE_DATE_EPOCH=$(BUILD_TIME) $(BIN)/python -m hatchling build
+
+sbom: build ## write the SBOM of the wheel (CycloneDX JSON) beside it in dist/
+	@$(BIN)/python -m docs.sbom $$(ls -t dist/samplegate-*.whl | head -n 1)
 
 clean: ## remove everything that make created, including the environments
 	rm -rf $(VENV) $(ENVS) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
