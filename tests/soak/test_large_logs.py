@@ -51,7 +51,13 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         (state / "decisions").mkdir(parents=True)
         denied = log_of(size, state / "decisions" / "docs-2026-11-18.jsonl")
         gate = new_state(
-            "7", command="run", server="docs", policy=Path("/p"), decision_log=str(state / "decisions"), now=time.time()
+            "7",
+            command="run",
+            server="docs",
+            wrapped="",
+            policy=Path("/p"),
+            decision_log=str(state / "decisions"),
+            now=time.time(),
         )
         GateFile.create(state, gate).close(time.time(), 0)
         report = [

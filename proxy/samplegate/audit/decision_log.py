@@ -8,6 +8,7 @@ succeeded, the record may still be in the log. So the log may have more outcomes
 from __future__ import annotations
 
 import asyncio
+import glob
 import math
 import threading
 import time
@@ -20,7 +21,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 import anyio
 import msgspec
 
-from samplegate.audit.jsonl import LogFile, daily_files, one_file
+from samplegate.audit.jsonl import LogFile, daily_files, file_name, one_file
 from samplegate.audit.record import ContentMode, Record
 from samplegate.errors import Unavailable
 from samplegate.files import PATIENCE, SQLITE, Patience
@@ -374,12 +375,13 @@ def decision_log(
     return AsyncDecisionLog(LogFile(at, key, content=content, synced=synced, max_bytes=max_bytes, keep=keep))
 
 
-def readable_name(setting: str | None, *, state: Path) -> str | None:
+def readable_name(setting: str | None, *, state: Path, server: str) -> str | None:
     """The configured log as `samplegate report --log` reads it; None for no log."""
     if setting == "none":
         return None
     if setting is None:
-        return str((state / "decisions").absolute())
+        name = glob.escape(str((state / "decisions" / file_name(server)).absolute()))
+        return f"{name}-*.jsonl*"
     if setting.startswith(SQLITE):
         return f"{SQLITE}{_database(setting).absolute()}"
     return str(Path(setting).absolute())

@@ -163,7 +163,9 @@ def _read(source: Source) -> Lines:
 
 def _unreadable(source: Source, problem: OSError) -> InputError:
     why = problem.strerror or os.strerror(problem.errno or 0)
-    return InputError(f"{problem.filename or source.path}: cannot be read: {why[:1].lower()}{why[1:]}")
+    if why[1:2].islower():
+        why = f"{why[0].lower()}{why[1:]}"
+    return InputError(f"{problem.filename or source.path}: cannot be read: {why}")
 
 
 def _matching_sources(name: str) -> list[Source]:
@@ -171,7 +173,11 @@ def _matching_sources(name: str) -> list[Source]:
         return [SqliteLogFile(Path(name.removeprefix(SQLITE)))]
     path = Path(name)
     if path.is_dir():
-        found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if split_rotated(source.path)[0].match(SUFFIX)]
+        found = [
+            source
+            for source in _grouped(filter(Path.is_file, path.glob(f"{SUFFIX}*")))
+            if split_rotated(source.path)[0].match(SUFFIX)
+        ]
         if not found:
             raise InputError(
                 f"{path}: the folder has no {SUFFIX} files; specify the folder with the decision logs, `decisions` in"
@@ -184,7 +190,7 @@ def _matching_sources(name: str) -> list[Source]:
     matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207
     if not matched:
         raise InputError(f"{name}: no file matches")
-    return _grouped(path for path in matched if not path.is_dir())
+    return _grouped(path for path in matched if path.is_file())
 
 
 def _grouped(paths: Iterable[Path]) -> list[Source]:

@@ -9,10 +9,13 @@ runs.
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
 import stat
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
@@ -42,6 +45,7 @@ class GateFile:
         self.state = state
         self._path = path
         self._fd = fd
+        self._size = SIZE
         self._faulty = False
 
     @classmethod
@@ -89,8 +93,11 @@ class GateFile:
 
     def _write(self) -> None:
         text = msgspec.json.encode(self.state)
+        self._size = max(self._size, len(text) + 1)
         os.lseek(self._fd, 0, os.SEEK_SET)
-        os.write(self._fd, text.ljust(SIZE - 1) + b"\n")
+        data = text.ljust(self._size - 1) + b"\n"
+        if os.write(self._fd, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def new_state(
@@ -98,16 +105,18 @@ def new_state(
     *,
     command: Literal["run", "serve"],
     server: str,
+    wrapped: str,
     policy: Path,
     decision_log: str | None,
     now: float,
 ) -> GateState:
-    """The state of a gate that starts."""
+    """The state of a gate that starts. ``wrapped`` is the server's command or URL."""
     return GateState(
         run=run,
         gate=os.urandom(8).hex(),
         command=command,
         server=server[:MAX_TEXT],
+        key=hashlib.sha256(f"{command} {server} {wrapped}".encode("utf-8", "surrogateescape")).hexdigest()[:16],
         policy=str(policy.absolute())[:MAX_TEXT],
         decision_log=decision_log,
         started=timestamp(now),
@@ -122,9 +131,19 @@ def remove_old_runs(folder: Path, now: float) -> None:
             old = [Path(entry) for _, entry in zip(range(MAX_REMOVED), entries, strict=False) if _is_old(entry, now)]
         for run in old:
             with contextlib.suppress(OSError):
-                for file in run.glob("*.json"):
-                    file.unlink()
-                run.rmdir()
+                for file in run.iterdir():
+                    _remove_if_old(file, now)
+                run.rmdir()  # fails if a file is left
+
+
+def _remove_if_old(file: Path, now: float) -> None:
+    """Remove the file of a gate that ended long ago. The gate of a locked one still runs."""
+    fd = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if os.fstat(fd).st_mtime < now - KEPT and try_lock(fd):
+            file.unlink()
+    finally:
+        os.close(fd)
 
 
 def _is_old(entry: os.DirEntry[str], now: float) -> bool:
@@ -185,8 +204,10 @@ def _read(path: Path) -> FoundGate | str:
         version = msgspec.json.decode(text, type=_Version).version
         if version != VERSION:
             return f"it has version {version}, and this samplegate reads version {VERSION}"
-        return FoundGate(msgspec.json.decode(text, type=GateState), runs)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        state = msgspec.json.decode(text, type=GateState)
+        datetime.fromisoformat(state.started)
+        return FoundGate(state, runs)
+    except (msgspec.DecodeError, ValueError):
         return "it is damaged"
 
 

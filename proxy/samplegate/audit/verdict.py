@@ -97,6 +97,8 @@ class GateState(msgspec.Struct, frozen=True):
     command: Literal["run", "serve"]
     server: str
     """The server's name; for `serve` empty."""
+    key: str
+    """The hash of what it wraps: gates of one server have the same."""
     policy: str
     decision_log: str | None
     """The log as `report --log` reads it; None if there is none."""
@@ -105,6 +107,8 @@ class GateState(msgspec.Struct, frozen=True):
     pid: int
     started_up: bool = True
     """False: it could not start its server, or a setting or the policy was wrong."""
+    served: bool = False
+    """Whether a server has answered a request."""
     version: int = VERSION
     ended: str | None = None
     """None: it runs, or it was killed."""
@@ -112,8 +116,12 @@ class GateState(msgspec.Struct, frozen=True):
     open: int = 0
     """Requests that are being decided or carried out."""
     counts: RunCounts = RunCounts()
-    unrecorded: int = 0
-    """Requests that are not in the decision log, because it could not be written."""
+    recorded: int = 0
+    """Lines that it has written to the decision log."""
+    handed_on: int = 0
+    """Requests that the client is to answer or to retry, and has not returned yet."""
+    failed: tuple[str, ...] = ()
+    """At its end: why it failed by its own `--fail-on` or `--unused`, in words."""
     unused_cases: int = 0
     """Cases of the cassette that were not replayed."""
     fails_unused: bool = False
@@ -139,6 +147,8 @@ class RunRecords:
 
     def __init__(self, run: str, fail_on: Sequence[FailOn]) -> None:
         self.counts = RunCounts()
+        self.lines = 0
+        """Lines of the run in the logs: a request may have several."""
         self._run = run
         self._fail_on = frozenset(fail_on)
         self._listed: dict[bool, dict[str, Row]] = {True: {}, False: {}}
@@ -165,6 +175,12 @@ class RunRecords:
             self._handed_on[line.decision_id] = words
             if len(self._handed_on) > MAX_HANDED_ON:
                 del self._handed_on[next(iter(self._handed_on))]
+
+    def counted(self, lines: Iterable[RecordLine]) -> Iterator[RecordLine]:
+        """The same lines, of which those of the run are counted."""
+        for line in lines:
+            self.lines += line.run == self._run
+            yield line
 
     def end(self) -> None:
         """Count requests that the client was to return, or to retry, and never did: they are unanswered."""
@@ -223,6 +239,8 @@ class RunVerdict(msgspec.Struct, frozen=True):
     """The words of ``fail_on`` that the run meets."""
     unused_cases: int
     """Cases of cassettes that were not replayed, in gates that fail on them."""
+    failed_gates: tuple[str, ...]
+    """Gates that failed by their own `--fail-on` or `--unused`, with the reason."""
     problems: tuple[str, ...]
     """Why nothing can be told."""
     notes: tuple[str, ...]
@@ -235,13 +253,14 @@ class RunVerdict(msgspec.Struct, frozen=True):
     @property
     def word(self) -> Literal["pass", "fail", "unknown"]:
         """``fail`` if the run meets a word, whatever else cannot be told."""
-        if self.met or self.unused_cases:
+        if self.met or self.unused_cases or self.failed_gates:
             return "fail"
         return "unknown" if self.problems else "pass"
 
 
 def judge(
     run: str,
+    folder: str,
     fail_on: Sequence[FailOn],
     gates: Sequence[FoundGate],
     records: RunRecords,
@@ -249,12 +268,13 @@ def judge(
     problems: Sequence[str],
     expected: int | None,
 ) -> RunVerdict:
-    """The verdict from the gates' files and the records. ``problems`` are those of reading them, ``expected`` is the
-    number of gates."""
+    """The verdict from the gates' files and the records. ``folder`` is the state folder, ``problems`` are those of
+    reading, and ``expected`` is the number of servers behind gates."""
     states = [gate.state for gate in gates]
     total = sum((state.counts for state in states), RunCounts())
     pending = sum(gate.state.open for gate in gates if not gate.runs)
     counts = total | records.counts
+    pending += sum(state.handed_on for state in states if state.decision_log is None)
     counts = msgspec.structs.replace(counts, unanswered=counts.unanswered + pending)
     unused = sum(state.unused_cases for state in states if state.fails_unused)
     return RunVerdict(
@@ -263,7 +283,8 @@ def judge(
         counts=counts,
         met=tuple(counts.met(fail_on)),
         unused_cases=unused,
-        problems=(*problems, *_gate_problems(run, gates, expected), *_log_problems(states, records)),
+        failed_gates=tuple(f"{_name(gate)} failed: {why}" for gate in gates for why in gate.state.failed),
+        problems=(*_gate_problems(run, folder, gates, expected), *problems, *_log_problems(states, records)),
         notes=tuple(_notes(gates)),
         gates=tuple(gates),
         failed=tuple(records.failed),
@@ -272,27 +293,40 @@ def judge(
     )
 
 
-def _gate_problems(run: str, gates: Sequence[FoundGate], expected: int | None) -> Iterator[str]:
+def _gate_problems(run: str, folder: str, gates: Sequence[FoundGate], expected: int | None) -> Iterator[str]:
+    served = {gate.state.key for gate in gates if gate.state.served}
     if not gates:
         yield (
-            f"run {run}: no gate of this run has used this state folder; start the gates with this run ID and this"
-            " state folder"
+            f"run {run}: no gate of this run has used the state folder {folder}; start the gates with this run ID and"
+            " this state folder"
         )
-    elif expected is not None and len(gates) < expected:
-        yield f"run {run}: {len(gates)} of {expected} expected gates have started"
+    elif expected is not None and len(served) < expected:
+        yield (
+            f"run {run}: {len(served)} of {expected} expected servers have answered through a gate in {folder}; see the"
+            " gates' logs (stderr), which clients keep"
+        )
     for gate in gates:
-        if not gate.state.started_up:
-            yield f"{_name(gate)} did not start; its log has the reason"
-        elif gate.runs and (gate.state.command == "run" or gate.state.open):
-            yield f"{_name(gate)} still runs; end the client before the report"
+        state = gate.state
+        if not state.started_up:
+            yield f"{_name(gate)} did not start; the reason is on its stderr, which its client keeps"
+        elif gate.runs and (state.command == "run" or state.open):
+            yield f"{_name(gate)} still runs (process {state.pid}); end the client before the report"
+        elif not gate.runs and not state.served and state.key not in served:
+            yield f"{_name(gate)} ended before its server had answered any request"
+        elif state.command == "serve" and state.exit_code:
+            yield f"{_name(gate)} ended with exit code {state.exit_code}; the reason is in its log"
 
 
 def _log_problems(states: Sequence[GateState], records: RunRecords) -> Iterator[str]:
-    """Records that are missing. A gate counts a request after it is recorded, so the log never has fewer."""
+    """Lines that are missing. A gate counts a line after it is written, so the logs never have fewer."""
     logged = [state for state in states if state.decision_log is not None]
-    wanted = sum(state.counts.requests - state.unrecorded for state in logged)
-    if records.counts.requests < wanted:
-        yield f"the decision logs have {records.counts.requests} of {wanted} requests of this run; a file is missing"
+    wanted = sum(state.recorded for state in logged)
+    if records.lines < wanted:
+        logs = ", ".join(sorted({str(state.decision_log) for state in logged if state.recorded}))
+        yield (
+            f"the decision logs have {records.lines} of the {wanted} lines that the gates wrote ({logs}); keep the logs"
+            " until the report (see decision_log_keep), or name them with --log"
+        )
 
 
 def _notes(gates: Sequence[FoundGate]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -160,6 +161,8 @@ def _known_arguments(parser: _Parser, chosen: _Parser, argv: Sequence[str]) -> a
 
 
 def _call(args: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may have characters that a terminal's encoding lacks
     try:
         code: int = import_module(COMMANDS[args.name][0]).command(args)
         if sys.stdout is not None:  # None if the caller closed it
@@ -176,7 +179,7 @@ def _call(args: argparse.Namespace) -> int:
         # report an error again when it flushes stdout at exit
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 2 if args.name == "report" else 1  # 1 would be a verdict of `report --run`
 
 
 def _parser(chosen: str) -> tuple[_Parser, _Parser]:

@@ -47,12 +47,13 @@ from samplegate.cli.files import (
 )
 from samplegate.errors import InputError
 from samplegate.files import SQLITE
+from samplegate.printable import printable
 from samplegate.yamlfile.tree import Mapping as Tree
 from samplegate.yamlfile.tree import Scalar, Unreadable, compose
 from samplegate.yamlfile.tree import Sequence as Items
 
 ENDING: Final = 10.0  # seconds for gates that still run: their client has just ended them
-CLOCK: Final = 60.0  # seconds that a log's time may be before the start of a gate
+CLOCK: Final = 7 * 86_400.0  # seconds that a log's time may be before the start of a gate: clocks are set
 EXIT_CODES: Final = {"pass": OK, "fail": FAILED, "unknown": UNREADABLE}
 MAX_SUMMARY: Final = 900_000  # bytes; GitHub drops a summary over 1 MiB as a whole
 MAX_POLICY: Final = 16 * 1024 * 1024
@@ -101,15 +102,17 @@ def _number(text: str) -> int:
 def command(args: argparse.Namespace) -> int:
     """Judge the run. Returns 0, 1 if it meets a word, or 2 if that cannot be told or a file cannot be written."""
     try:
+        if args.json == STDOUT and args.annotations:
+            raise InputError("--json: annotations would be between the lines of the JSON; give --json a file")
         found = verdict(args, os.environ)
     except InputError as problem:
         print_error(str(problem))
         return UNREADABLE
+    problems = list(_written(args, found))  # before anything is printed: stdout may be closed, or full
     if args.json == STDOUT:
         write_json(STDOUT, as_json(found))
     else:
         print_lines(_text(found))
-    problems = list(_written(args, found))
     if args.annotations:
         print("\n".join(annotation_lines(_annotations(found))))
     for one in (*found.problems, *problems):
@@ -131,7 +134,7 @@ def verdict(args: argparse.Namespace, environ: Mapping[str, str]) -> RunVerdict:
     for names in [args.log] if args.log else _logs(gates):
         problems += _read_log(names, run, gates, records)
     records.end()
-    return judge(run, fail_on, gates, records, problems=problems, expected=args.expect_gates)
+    return judge(run, str(state), fail_on, gates, records, problems=problems, expected=args.expect_gates)
 
 
 def _run(given: str, environ: Mapping[str, str]) -> str:
@@ -161,7 +164,7 @@ def _read_log(names: Sequence[str], run: str, gates: Sequence[FoundGate], record
     since = min((datetime.fromisoformat(gate.state.started).timestamp() for gate in gates), default=CLOCK) - CLOCK
     try:
         logs = Logs(names, run=run, since=since)
-        for line in settled(logs):
+        for line in settled(records.counted(logs)):
             records.add(line)
     except InputError as problem:
         return [str(problem)]
@@ -176,7 +179,7 @@ def _text(found: RunVerdict) -> Iterator[str]:
     yield f"run {found.run}: {headline(found)}"
     for gate in found.gates:
         yield f"  {_gate_name(gate)}: {count(gate.state.counts.requests, 'request')}, {_end(gate)}"
-    yield from (f"  {note}" for note in found.notes)
+    yield from (f"  {text}" for text in (*found.failed_gates, *found.notes))
     yield from (f"  {_row_text(row)}" for row in found.failed[:ROWS])
     if more := max(len(found.failed) - ROWS, 0) + found.unlisted[0]:
         yield f"  and {more} more"
@@ -186,6 +189,7 @@ def headline(found: RunVerdict) -> str:
     """The verdict in a sentence."""
     met = [f"{word} ({_amount(found, word)})" for word in found.met]
     met += [f"{count(found.unused_cases, 'case')} of a cassette not replayed"] if found.unused_cases else []
+    met += [f"{count(len(found.failed_gates), 'gate')} failed"] if found.failed_gates and not met else []
     if met:
         return f"failed: {', '.join(met)}"
     if found.problems:
@@ -264,6 +268,7 @@ def as_json(found: RunVerdict) -> dict[str, Any]:
         "fail_on": list(found.fail_on),
         "met": list(found.met),
         "unused_cases": found.unused_cases,
+        "failed_gates": list(found.failed_gates),
         "problems": list(found.problems),
         "notes": list(found.notes),
         "counts": {name: getattr(found.counts, name) for name in found.counts.__struct_fields__},
@@ -321,6 +326,8 @@ def _suites(found: RunVerdict) -> list[Suite]:
     if found.unused_cases:
         message = f"{count(found.unused_cases, 'case')} of a cassette not replayed"
         run.append(Case("all cases of cassettes are replayed", "samplegate.run", failure=message))
+    if found.failed_gates:
+        run.append(Case("the gates pass", "samplegate.run", failure="; ".join(found.failed_gates)))
     if any(found.unlisted):
         name = f"{count(sum(found.unlisted), 'more request')}"
         run.append(Case(name, "samplegate.run", failure=f"{found.unlisted[0]} failed" if found.unlisted[0] else None))
@@ -347,7 +354,9 @@ def _summary(found: RunVerdict) -> Iterator[str]:
     mark = {"pass": "passed", "fail": "failed", "unknown": "unknown"}[found.word]
     yield f"## samplegate: run {markdown.code(found.run)} {mark}"
     yield headline(found)
-    yield "\n".join(f"- {markdown.code(text)}" for text in (*found.problems[:ROWS], *found.notes[:ROWS]))
+    yield "\n".join(
+        f"- {markdown.code(text)}" for text in (*found.failed_gates, *found.problems[:ROWS], *found.notes[:ROWS])
+    )
     rows = [
         [
             markdown.code(line.server),
@@ -376,12 +385,14 @@ def _summary(found: RunVerdict) -> Iterator[str]:
 def _annotations(found: RunVerdict) -> Iterator[Annotation]:
     if found.word != "pass":
         yield Annotation("error", headline(found), title=f"samplegate: run {found.run}")
-    yield from (Annotation("error", problem) for problem in found.problems)
-    yield from (Annotation("notice", note) for note in found.notes)
+    yield from (Annotation("error", printable(problem)) for problem in (*found.failed_gates, *found.problems))
+    yield from (Annotation("notice", printable(note)) for note in found.notes)
     places = _Places(found.gates)
     for row in found.failed:
         file, line = places.of(row)
-        yield Annotation("error", _row_text(row), title=f"samplegate: {row.line.outcome}", file=file, line=line)
+        yield Annotation(
+            "error", printable(_row_text(row)), title=f"samplegate: {row.line.outcome}", file=file, line=line
+        )
 
 
 class _Places:

@@ -26,6 +26,9 @@ _after: Final = re.compile(rb"[ \t\r\n]*([,}])")
 _BRACE: Final = ord("{")
 _open: Final = re.compile(rb"[ \t\r\n]*\{")
 
+NOT_JSON: Final = "not valid JSON"
+"""The fault of a line that cannot be parsed, such as a banner on stdout."""
+
 
 class Malformed(ValueError):
     """The bytes are not one JSON object with one reading. The message names the problem, never the content."""
@@ -279,7 +282,7 @@ def _values(clean: bytes | msgspec.Raw) -> list[msgspec.Raw]:
     except msgspec.ValidationError:
         _no_object()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Malformed("not valid JSON") from None
+        raise Malformed(NOT_JSON) from None
     except RecursionError:
         raise Malformed("nested too deeply") from None
 
@@ -329,7 +332,7 @@ def _cleaned(text: bytes) -> bytes:
     No Python code runs for each deviation, because a peer chooses how many there are.
     """
     if len(text) > MAX_TOLERATED:
-        raise Malformed("not valid JSON")
+        raise Malformed(NOT_JSON)
     text = text.translate(_WHOLE)
     for found, other in _NUMBERS:
         text = text.replace(found, other, MAX_NUMBERS)

@@ -98,6 +98,7 @@ class ProcessContext:
         self.run = "" if gate_file is None else gate_file.state.run
         """The ID of the process's run; empty without one."""
         self._open = 0
+        self._served = False
         self.limit_metrics = LimitMetrics(rules.compiled.limit_specs, self.metrics)
         self.admission = Limiter(rules.compiled.limit_specs, state=state, clock=time.time, log=log, run=self.run)
         self.brakes = BrakeState(rules.compiled.policy.brakes)
@@ -141,6 +142,12 @@ class ProcessContext:
             self._retired.discard(rules)
             await rules.models.aclose()
 
+    def first_answer(self) -> None:
+        """Note that a server has answered a request."""
+        if not self._served:
+            self._served = True
+            self.publish()
+
     def open_requests(self, number: int) -> None:
         """Count requests that are being decided from now on; negative when they are over."""
         self._open += number
@@ -152,7 +159,14 @@ class ProcessContext:
             return
         tally, played = self.tally, self.playback
         unused = {} if played is None else {"unused_cases": played.unused, "fails_unused": played.fails_if_unused}
-        if not self.gate_file.update(open=self._open, counts=tally.counts, unrecorded=tally.unrecorded, **unused):
+        if not self.gate_file.update(
+            open=self._open,
+            counts=tally.counts,
+            recorded=tally.recorded,
+            handed_on=tally.handed_on,
+            served=self._served,
+            **unused,
+        ):
             self.log.error("run.not_written", run=self.run)
 
     def recorded(self, record: Record) -> None:

@@ -140,6 +140,8 @@ class Relay:
         self.session = session
         self.clock = clock
         self.note = note
+        self.first_answer: Callable[[], object] | None = None
+        """Called once, after the server's first answer."""
         self.first_call: Callable[[], Coroutine[Any, Any, object]] | None = None
         """Runs as a task at the client's first tools/call, such as a warm-up of the sampler. No decision depends on it.
         """
@@ -194,6 +196,9 @@ class Relay:
                 lambda: self.session.lost(side, stream, _raw(line), "internal error in the gate; see the log"),
                 side=side,
             )
+        if self.first_answer is not None and self.session.state.answered:
+            self.first_answer()
+            self.first_answer = None
 
     def refuse(self, stream: int, line: bytes, why: str) -> None:
         """Refuse a client's frame: its request, if it is one, gets an error at once."""

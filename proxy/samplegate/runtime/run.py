@@ -12,12 +12,13 @@ server.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -31,9 +32,9 @@ from samplegate.audit.cassette import Cassette
 from samplegate.audit.decision_log import DecisionLog, decision_log, readable_name
 from samplegate.audit.playback import Playback
 from samplegate.audit.runs import GateFile, new_state, remove_old_runs
+from samplegate.audit.verdict import MEANINGS, FailOn
 from samplegate.audit.verdict import STRICT as STRICT_WORDS
-from samplegate.audit.verdict import FailOn
-from samplegate.ci.run_id import run_id_of_ci
+from samplegate.ci.run_id import VARIABLE, check_run_id, run_id_of_ci
 from samplegate.config.settings import settings_hash
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable, missing_hint
@@ -102,10 +103,16 @@ def prepare(args: argparse.Namespace) -> Run:
 
     Raises PolicyError, SettingsError or Unavailable.
     """
-    loaded = config.load(os.environ, file=args.settings, flags=vars(args))
+    try:
+        loaded = config.load(os.environ, file=args.settings, flags=vars(args))
+    except config.SettingsError:
+        note_failed_start("run", args)
+        raise
     settings = loaded.settings
     run = run_of(settings, loaded.environment)
-    gate_file = create_gate_file(settings, run, command="run", server=settings.server, policy=args.policy)
+    gate_file = create_gate_file(
+        settings, run, command="run", server=settings.server, wrapped=_wrapped(args), policy=args.policy
+    )
     with until_started(gate_file):
         return _prepared(args, loaded, gate_file)
 
@@ -213,6 +220,7 @@ def create_gate_file(
     *,
     command: Literal["run", "serve"],
     server: str,
+    wrapped: str,
     policy: Path,
 ) -> GateFile | None:
     """Create the file of this gate if it belongs to a run. Raises Unavailable."""
@@ -222,9 +230,31 @@ def create_gate_file(
         raise Unavailable("run: a run needs a state folder, but the home folder is unknown; set --state DIR or HOME")
     now = time.time()
     remove_old_runs(settings.state, now)
-    log = readable_name(settings.decision_log, state=settings.state)
-    state = new_state(run, command=command, server=server, policy=policy, decision_log=log, now=now)
+    log = readable_name(settings.decision_log, state=settings.state, server=server or "serve")
+    state = new_state(run, command=command, server=server, wrapped=wrapped, policy=policy, decision_log=log, now=now)
     return GateFile.create(settings.state, state)
+
+
+def _wrapped(args: argparse.Namespace) -> str:
+    return json.dumps([args.command, args.url])
+
+
+def note_failed_start(command: Literal["run", "serve"], args: argparse.Namespace | None = None) -> None:
+    """Leave the file of a gate whose command line or settings are wrong, if the run and the state folder are known
+    without them. Never raises."""
+    with suppress(Exception):
+        run = (None if args is None else args.run) or os.environ.get(VARIABLE) or run_id_of_ci(os.environ)
+        state = (None if args is None else args.state) or os.environ.get("SAMPLEGATE_STATE")
+        folder = config.state_folder(os.environ) if state is None else Path(state)
+        if run is None or folder is None:
+            return
+        check_run_id(run)
+        server = "" if args is None or command == "serve" else args.server or config.RunSettings().server
+        first = new_state(
+            run, command=command, server=server, wrapped="", policy=Path(), decision_log=None, now=time.time()
+        )
+        with until_started(GateFile.create(folder, first)):
+            raise RuntimeError("it did not start")
 
 
 @contextmanager
@@ -576,6 +606,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def answer_wrong_usage(problem: str) -> None:
     """Report a wrong command line to the client. The operator has seen the message already."""
+    note_failed_start("run")
     answer_first_request("samplegate did not start: invalid command line: " + escaped(problem))
 
 
@@ -629,6 +660,7 @@ async def _main(run: Run) -> int:
             codes.append(await converse(run, wiring.relay, context.admission.set_shutdown_deadline))
             for call in wiring.relay.left:
                 context.tally.count_unanswered_call(call.method, call.tool)
+            context.publish()
         except CannotStart as problem:  # raised outside of the task group, which would wrap it
             failed.append(problem)
 
@@ -695,4 +727,6 @@ def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: 
     for line in wiring.context.tally.failures() if met else ():
         print_line(line)
     unused = run.cassette is not None and run.cassette.unused and run.cassette.fails_if_unused
+    if run.gate_file is not None:
+        run.gate_file.update(failed=(*(MEANINGS[word] for word in met), *(["cases not used"] if unused else [])))
     return STRICT if (met or unused) and code == OK else code

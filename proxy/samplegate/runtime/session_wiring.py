@@ -23,6 +23,7 @@ from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.outcomes import Reason
+from samplegate.protocol.rawjson import NOT_JSON
 from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
@@ -76,6 +77,8 @@ class SessionWiring:
         self._gate = self._gate_of(context.rules)
         if context.playback is None and any(model.warm for model in context.rules.policy.policy.models):
             self.relay.first_call = context.rules.models.warm
+        if context.run:
+            self.relay.first_answer = context.first_answer
         context.enter(self)
 
     def swap(self) -> None:
@@ -136,7 +139,7 @@ class SessionWiring:
         if note.event == "request.failed":
             self.context.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])
             self.context.tally.count_fault(note.fields["round"])
-        if note.event in COUNTED:
+        if note.event in COUNTED and not _is_banner(note):
             self.context.tally.count_dropped()
         self.context.publish()
 
@@ -149,6 +152,7 @@ class SessionWiring:
                 for pattern, count in note.fields["patterns"].items():
                     metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
             case "remote.failed":
+                self.context.tally.count_unanswered_call("a request over HTTP", None)
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="unreachable")
             case "call.timed_out":
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="timeout")
@@ -206,7 +210,6 @@ class SessionWiring:
         try:
             await context.decisions.write(record)
         except Exception as problem:
-            context.tally.count_unrecorded()
             context.metrics.count("samplegate_records_failed_total", server=record.server)
             self._recorded(
                 record
@@ -219,11 +222,17 @@ class SessionWiring:
             raise Unavailable(
                 f"decision log: internal error while writing ({type(problem).__name__}); see the log"
             ) from problem
+        context.tally.count_recorded()
         self._recorded(record)
 
     def _recorded(self, record: Record) -> None:
         self.context.recorded(record)
         getattr(self.context.log, _level(record))("request.decided", **_log_fields(record))
+
+
+def _is_banner(note: Note) -> bool:
+    """Whether a server printed a line that is no JSON, as many do at their start."""
+    return note.event == "frame.refused" and note.fields["side"] == "server" and note.fields["fault"] == NOT_JSON
 
 
 def _level(record: Record) -> Level:

@@ -33,7 +33,7 @@ from samplegate.policy.file import load
 from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
-from samplegate.runtime.run import create_gate_file, loop_options, open_decision_log
+from samplegate.runtime.run import create_gate_file, loop_options, note_failed_start, open_decision_log
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.listeners import Listeners, bind, bound
@@ -417,8 +417,11 @@ def serve_command(args: argparse.Namespace) -> int:
         key = seal_key(settings.seal_key_file)
         log = EventLog(settings.log_level, settings.log_format)
         listeners = _listeners(settings)
-        gate_file = create_gate_file(settings, wanted.run, command="serve", server="", policy=settings.policy)
+        gate_file = create_gate_file(
+            settings, wanted.run, command="serve", server="", wrapped="", policy=settings.policy
+        )
     except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
+        note_failed_start("serve", args)
         refuse_start(str(problem))
         return WRONG
     log_libraries(log)

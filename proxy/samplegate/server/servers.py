@@ -336,6 +336,9 @@ class ServerRuntime:
         if lost:
             reason = "removed" if self._closed else "died"
             self._context.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
+            for call in conversation.wiring.relay.left:
+                self._context.tally.count_unanswered_call(call.method, call.tool)
+            self._context.publish()
         silent, self._silent = self._silent, False
         if conversation.asked_to_end and conversation.wiring.state.answered:
             self._failing = None

@@ -194,7 +194,7 @@ class Tally:
         self._metrics = metrics
         self._fail_on = frozenset(fail_on)
         self._words: Counter[str] = Counter()
-        self._unrecorded = 0
+        self._recorded = 0
         self._outcomes: Counter[str] = Counter()
         self._failed: list[Record] = []
         self._spent = 0
@@ -239,9 +239,9 @@ class Tally:
             self._failed = [one for one in self._failed if one.decision_id != record.decision_id]
         return before is not None
 
-    def count_unrecorded(self) -> None:
-        """Count a request that is not in the decision log, because it could not be written."""
-        self._unrecorded += 1
+    def count_recorded(self) -> None:
+        """Count a line that was written to the decision log."""
+        self._recorded += 1
 
     def count_dropped(self) -> None:
         """Count a message that was refused or dropped."""
@@ -266,9 +266,14 @@ class Tally:
         self._refused_first += [f"a call in a refused batch: {fault}"] * min(count, room)
 
     @property
-    def unrecorded(self) -> int:
-        """The number of requests that are not in the decision log."""
-        return self._unrecorded
+    def recorded(self) -> int:
+        """The number of lines in the decision log."""
+        return self._recorded
+
+    @property
+    def handed_on(self) -> int:
+        """The number of requests that the client is to answer or to retry, and has not returned yet."""
+        return len(self._handed_on)
 
     @property
     def final_counts(self) -> RunCounts:

@@ -201,3 +201,72 @@ def test_a_daemon_of_a_run_has_a_file(folder: Path) -> None:
         finally:
             daemon.kill()
     assert [(False, 0)] == [(gate.runs, gate.state.exit_code) for gate in gates(folder, "7")]
+
+
+def judged(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """`samplegate report --run 7`: its exit code and JSON."""
+    words = [sys.executable, "-m", "samplegate", "report", "--run", "7", "--state", "state", "--json", *options]
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    return ended.returncode, json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize(
+    ("server", "options"),
+    [
+        (SERVER, ()),  # it exits during the call
+        ((sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit(1)"), ()),
+        ((sys.executable, "-c", "import time; time.sleep(60)"), ("--start-timeout", "1")),
+    ],
+)
+def test_a_call_that_no_server_answered_is_in_the_verdict(
+    folder: Path, server: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    with running(folder, "--state", "state", "--run", "7", *options, command=server) as gate:
+        gate.write(*opening(), call(1, "t", exit=1))
+        gate.end()
+    code, found = judged(folder)
+    assert (1, ["unanswered"]) == (code, found["met"]), found
+
+
+def test_calls_to_a_url_that_nobody_listens_at_are_in_the_verdict(folder: Path) -> None:
+    url = "http://127.0.0.1:9/mcp"
+    with running(folder, "--state", "state", "--run", "7", "--url", url, "--strict", command=[]) as gate:
+        gate.write(*opening())
+        assert 3 == gate.end()[0]
+    assert 1 == judged(folder)[0]
+
+
+def test_a_gate_that_is_killed_before_its_server_answered_is_unknown_and_not_expected(folder: Path) -> None:
+    silent = (sys.executable, "-c", "import time; time.sleep(60)")
+    with running(folder, "--state", "state", "--run", "7", command=silent) as gate:
+        gate.write(*opening())
+        until = time.monotonic() + 40
+        while not list((folder / "state").glob("runs/7/*.json")) and time.monotonic() < until:
+            time.sleep(0.02)
+        gate.process.kill()
+        gate.process.wait()
+    code, found = judged(folder)
+    assert (2, True) == (code, "ended before its server had answered any request" in found["problems"][0])
+    with running(folder, "--state", "state", "--run", "7", "--server", "b", command=SERVER) as gate:
+        gate.write(*opening())
+        assert "result" in sample(gate, 1)
+        gate.end()
+    assert "1 of 2 expected servers" in judged(folder, "--expect-gates", "2")[1]["problems"][0]
+
+
+def test_a_wrong_command_line_leaves_a_file_too(folder: Path) -> None:
+    known = {"SAMPLEGATE_RUN": "7", "SAMPLEGATE_STATE": str(folder / "state")}
+    for options in (["--no-such-flag"], ["--start-timeout", "soon"]):
+        with running(folder, *options, command=SERVER, environment=known) as gate:
+            assert 2 == gate.end()[0]
+    assert [False, False] == [gate.state.started_up for gate in gates(folder, "7")]
+    assert 2 == judged(folder)[0]
+
+
+def test_a_banner_is_not_dropped_and_a_gates_own_words_fail_the_run(folder: Path) -> None:
+    with running(folder, "--state", "state", "--run", "7", "--fail-on", "no_requests", command=SERVER) as gate:
+        gate.write(*opening())
+        gate.read()
+        assert 3 == gate.end()[0]
+    code, found = judged(folder, "--fail-on", "dropped")
+    assert (1, [], ["gate 'default' failed: no server made a request"]) == (code, found["met"], found["failed_gates"])

@@ -16,7 +16,9 @@ NOW = 1_795_003_200.0
 
 
 def state(server: str = "docs", now: float = NOW) -> GateState:
-    return new_state("7-1", command="run", server=server, policy=Path("/p.yaml"), decision_log="/log", now=now)
+    return new_state(
+        "7-1", command="run", server=server, wrapped="", policy=Path("/p.yaml"), decision_log="/log", now=now
+    )
 
 
 def read(folder: Path) -> tuple[list[GateState], list[bool], list[str]]:
@@ -129,8 +131,26 @@ def test_runs_of_last_week_are_removed(tmp_path: Path) -> None:
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
         (folder / "x.json").write_text("{}")
+        os.utime(folder / "x.json", (NOW - age, NOW - age))
         os.utime(folder, (NOW - age, NOW - age))
     (tmp_path / "runs" / "a file").write_text("")
     remove_old_runs(tmp_path, NOW)
     assert ["a file", "new"] == sorted(path.name for path in (tmp_path / "runs").iterdir())
     remove_old_runs(tmp_path / "none", NOW)
+
+
+def test_a_gate_that_runs_longer_than_a_week_keeps_its_file(tmp_path: Path) -> None:
+    gate = GateFile.create(tmp_path, state())
+    for path in (tmp_path / "runs" / "7-1", next((tmp_path / "runs" / "7-1").iterdir())):
+        os.utime(path, (NOW - 2 * KEPT, NOW - 2 * KEPT))
+    remove_old_runs(tmp_path, NOW)
+    assert ([gate.state], [True], []) == read(tmp_path)
+    gate.close(NOW, 0)
+
+
+def test_a_text_that_outgrows_the_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    gate = GateFile.create(tmp_path, state("\U0001f600" * 999))
+    for number in (10**18, 0):
+        assert gate.update(open=number)
+        assert ([gate.state], []) == ((found := read(tmp_path))[0], found[2])
+    gate.close(NOW, 0)

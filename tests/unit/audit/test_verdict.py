@@ -29,10 +29,12 @@ def gate(runs: bool = False, **changes: Any) -> FoundGate:
         gate="g",
         command="run",
         server="docs",
+        key="k",
         policy="/p.yaml",
         decision_log="/log",
         started="2026-11-18T12:00:00.000Z",
         pid=1,
+        served=True,
         ended=None if runs else "2026-11-18T12:00:01.000Z",
         exit_code=None if runs else 0,
     )
@@ -64,13 +66,12 @@ def judged(
     expected: int | None = None,
 ) -> RunVerdict:
     records = RunRecords("7", fail_on)
-    for line in lines:
+    for line in records.counted(lines):
         records.add(line)
     records.end()
-    counted = RunCounts(requests=records.counts.requests)
-    return judge(
-        "7", fail_on, [gate(counts=counted)] if gates is None else gates, records, problems=(), expected=expected
-    )
+    counted = gate(counts=RunCounts(requests=records.counts.requests), recorded=records.lines)
+    given = [counted] if gates is None else gates
+    return judge("7", "/state", fail_on, given, records, problems=(), expected=expected)
 
 
 @pytest.mark.parametrize(
@@ -141,19 +142,22 @@ def test_the_gates_count_what_no_log_has() -> None:
 
 
 def test_a_request_that_could_not_be_recorded_is_not_missed_in_the_log() -> None:
-    found = judged(record(), gates=[gate(counts=RunCounts(requests=2, unanswered=1), unrecorded=1)])
+    found = judged(record(), gates=[gate(counts=RunCounts(requests=2, unanswered=1), recorded=1)])
     assert ("fail", ()) == (found.word, found.problems)
 
 
 @pytest.mark.parametrize(
     ("gates", "expected", "problem"),
     [
-        ([], None, "run 7: no gate of this run has used this state folder; start the gates with this run ID"),
-        ([gate()], 2, "run 7: 1 of 2 expected gates have started"),
-        ([gate(runs=True)], 1, "gate 'docs' still runs; end the client before the report"),
+        ([], None, "run 7: no gate of this run has used the state folder /state; start the gates with this run ID"),
+        ([gate()], 2, "run 7: 1 of 2 expected servers have answered through a gate in /state"),
+        ([gate(runs=True)], 1, "gate 'docs' still runs (process 1); end the client before the report"),
         ([gate(runs=True, command="serve", server="", open=1)], 1, "the gate of `serve` still runs"),
-        ([gate(started_up=False, exit_code=2)], 1, "gate 'docs' did not start; its log has the reason"),
-        ([gate(counts=RunCounts(requests=2))], 1, "the decision logs have 0 of 2 requests of this run"),
+        ([gate(), gate()], 2, "run 7: 1 of 2 expected servers have answered"),
+        ([gate(served=False)], None, "gate 'docs' ended before its server had answered any request"),
+        ([gate(command="serve", exit_code=1)], None, "the gate of `serve` ended with exit code 1"),
+        ([gate(started_up=False, exit_code=2)], 1, "gate 'docs' did not start; the reason is on its stderr"),
+        ([gate(recorded=2)], 1, "the decision logs have 0 of the 2 lines that the gates wrote (/log)"),
     ],
 )
 def test_what_cannot_be_told_is_unknown_and_never_passes(
@@ -189,6 +193,27 @@ def test_a_killed_gate_has_lost_only_what_was_open(open_: int, word: str, note: 
 def test_a_daemon_may_still_run() -> None:
     found = judged(gates=[gate(runs=True, command="serve")])
     assert ("pass", True) == (found.word, "until now" in found.notes[0])
+
+
+def test_a_start_that_came_to_nothing_does_not_matter_if_another_gate_of_the_server_served() -> None:
+    assert "pass" == judged(gates=[gate(served=False, ended=None), gate()], expected=1).word
+    assert "pass" == judged(gates=[gate(), gate(key="other")], expected=2).word
+
+
+def test_a_gate_that_failed_by_its_own_words_fails_the_run() -> None:
+    found = judged(gates=[gate(failed=("a limit was reached",))], fail_on=())
+    assert ("fail", ("gate 'docs' failed: a limit was reached",)) == (found.word, found.failed_gates)
+
+
+def test_what_the_client_has_not_returned_counts_without_a_log_too() -> None:
+    assert "fail" == judged(gates=[gate(decision_log=None, handed_on=1)]).word
+    assert "pass" == judged(gates=[gate(handed_on=1)]).word, "a log tells"
+
+
+def test_two_gates_that_carry_one_request_out_count_its_lines_and_not_the_request_twice() -> None:
+    first, last = (record(outcome=outcome, door="input_required") for outcome in ("forwarded", "answered"))
+    gates = [gate(recorded=1, counts=RunCounts(requests=1)) for _ in range(2)]
+    assert ("pass", ()) == ((found := judged(first, last, gates=gates)).word, found.problems)
 
 
 @pytest.mark.parametrize(("fails", "word"), [(True, "fail"), (False, "pass")])

@@ -73,12 +73,13 @@ class Made:
             "7-1",
             command="run",
             server=server,
+            wrapped="",
             policy=self.folder / "policy.yaml",
             decision_log=None if log is None else str(self.folder / "state" / log),
             now=NOW,
         )
         gate = GateFile.create(self.folder / "state", state)
-        gate.update(**{"counts": RunCounts(requests=requests), **changes})
+        gate.update(**{"counts": RunCounts(requests=requests), "recorded": requests, "served": True, **changes})
         return gate
 
     def ended(self, server: str = "docs", **changes: Any) -> None:
@@ -129,14 +130,17 @@ def test_only_the_words_fail_it(made: Made, report: Report, words: str, code: in
 
 def test_what_cannot_be_told_never_passes(made: Made, report: Report) -> None:
     ended = report()
-    assert (2, True) == (ended.code, "no gate of this run has used this state folder" in ended.err)
+    assert (2, True) == (
+        ended.code,
+        f"no gate of this run has used the state folder {made.folder / 'state'}" in ended.err,
+    )
     made.ended(requests=1)
     ended = report()
     assert (2, True) == (ended.code, "/state/decisions: cannot be read: no such file or directory" in ended.err)
     made.log(record(1))
     assert 0 == report().code
     ended = report("--expect-gates", "2")
-    assert (2, True) == (ended.code, "run 7-1: 1 of 2 expected gates have started" in ended.err)
+    assert (2, True) == (ended.code, "run 7-1: 1 of 2 expected servers have answered" in ended.err)
 
 
 def test_half_a_line_is_missed(made: Made, report: Report) -> None:
@@ -148,7 +152,7 @@ def test_half_a_line_is_missed(made: Made, report: Report) -> None:
     assert (2, True, True) == (
         ended.code,
         "docs-2026-11-18.jsonl:2: is not JSON" in ended.err,
-        "the decision logs have 1 of 2 requests of this run" in ended.err,
+        "the decision logs have 1 of the 2 lines that the gates wrote" in ended.err,
     )
 
 
@@ -156,7 +160,7 @@ def test_a_gate_that_still_runs_is_unknown(made: Made, report: Report, monkeypat
     monkeypatch.setattr(run_report, "ENDING", 0.0)
     gate = made.gate()
     ended = report()
-    assert (2, True) == (ended.code, "gate 'docs' still runs; end the client before the report" in ended.err)
+    assert (2, True) == (ended.code, "gate 'docs' still runs (process " in ended.err)
     gate.close(NOW, 0)
 
 
@@ -191,6 +195,7 @@ def test_the_environment_names_the_run(made: Made, run: Run, monkeypatch: pytest
         (["--run", "a/b"], "--run: an ID of a run has at most 128 letters"),
         (["--run", "::error::x"], "--run: an ID of a run has at most 128 letters"),
         (["--run", "7-1", "--since", "2026-11-01"], "--since: a run has all of its records"),
+        (["--run", "7-1", "--json", "--annotations", "github"], "--json: annotations would be between the lines of"),
         (["--junit", "x"], "--junit needs --run"),
         (["--fail-on", "denied"], "--fail-on needs --run"),
         (["--annotations", "github"], "--annotations needs --run"),
