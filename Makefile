@@ -17,10 +17,10 @@ PYTEST := -m pytest -n $(WORKERS)
 UNIT_PYTEST := -m pytest -n $(if $(filter 0,$(WORKERS)),0,auto)
 # Levels of tests (tests/README.md).
 UNIT := tests/unit
-SLOW := tests/system tests/upgrade tests/faults tests/acceptance
+SLOW := tests/system tests/upgrade tests/faults tests/acceptance/sdk tests/acceptance/browser
 DEPLOYMENT := tests/deployment
 CONFORMANCE := tests/conformance
-ADOPTION := tests/adoption
+ADOPTION := tests/acceptance/ci tests/adoption
 # A unit test fails if it takes more CPU time than this; tests with a longer wall time are listed.
 BUDGET := --hypothesis-profile dev --cpu-budget 0.5 --durations 0 --durations-min 0.5
 SOURCES := proxy tests docs $(wildcard bench)
@@ -118,7 +118,7 @@ nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`:
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) $(CONFORMANCE) $(ARGS)
 
-adoption: dev $(ENVS)/sdk2/.installed $(AGENTS)/node_modules/.installed ## the wheel, installed by uvx, uv, pipx and pip; agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
+adoption: dev counterparts $(AGENTS)/node_modules/.installed ## the CI actions and the GitLab component; the wheel, installed by uvx, uv, pipx and pip; agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
 	@LONG="$(LONG)" $(BIN)/python $(PYTEST) $(ADOPTION) $(ARGS)
 
 pythons: dev ## the unit tests on the other Python versions of this machine (PYTHONS='PATH ...' names interpreters; ARGS=... replaces tests/unit)

@@ -40,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     build = "import sys, hatchling.build as b; print(b.build_wheel(sys.argv[1]))"
     done = subprocess.run(
-        [sys.executable, "-c", build, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", build, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True
     )
     return folder / done.stdout.split()[-1]
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-STEP_SECONDS: Final = 180.0
+STEP_SECONDS: Final = 600.0
 KNOWN: Final = (
     "set-env set-output save-state add-mask add-path add-matcher remove-matcher debug warning error notice group"
     " endgroup echo stop-commands internal-set-repo-path"

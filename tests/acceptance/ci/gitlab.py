@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-JOB_SECONDS: Final = 240.0
+JOB_SECONDS: Final = 600.0
 
 
 class Refused(Exception):

@@ -13,6 +13,8 @@ from tests.acceptance.ci import gitlab
 from tests.acceptance.ci.conftest import HOSTILE, OFFLINE
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.timeout(900)  # installs take long on a busy machine
+
 COMPONENT: Final = ROOT / "templates" / "samplegate.yml"
 GIVEN: Final[dict[str, Any]] = {"image": "python:3.13", "script": ["true"], "python": "no-such-python"}
 TEXTS: Final = "job stage image wheel index-url version requirements python fail-on expect-gates".split()

@@ -25,7 +25,7 @@ from tests.acceptance.ci.test_lint import COMPONENT, example
 from tests.acceptance.sdk import peers
 from tests.paths import PROGRAMS, ROOT
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 POLICY: Final = """\
 version: 1

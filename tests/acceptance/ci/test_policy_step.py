@@ -15,6 +15,8 @@ from tests.acceptance.ci.github import Job, Scope
 from tests.fakes.system_programs import locked
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.timeout(900)  # installs take long on a busy machine
+
 GOOD: Final = "version: 1\nrules:\n  - {name: all, match: {kind: sampling}, effect: deny}\n"
 PASSES: Final = "cases:\n  - {name: denied, sampling: Hi, expect: {effect: deny}}\n"
 FAILS: Final = "cases:\n  - {name: answered, sampling: Hi, expect: {effect: answer}}\n"

@@ -11,6 +11,8 @@ from tests.acceptance.ci.conftest import HOSTILE, OFFLINE
 from tests.acceptance.ci.github import Job
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.timeout(900)  # installs take long on a busy machine
+
 RECORDER = """#!/bin/sh
 printf '%s\\0' "$@" >"$RUNNER_TEMP/words"
 printf %s "${SAMPLEGATE_STATE-}" >"$RUNNER_TEMP/state"

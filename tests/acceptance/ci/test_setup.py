@@ -15,6 +15,8 @@ from tests.acceptance.ci.conftest import HOSTILE, OFFLINE
 from tests.acceptance.ci.github import Job
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.timeout(900)  # installs take long on a busy machine
+
 NOT_FOUND = "no-such-python"  # ends a setup whose other inputs are accepted, before it installs
 
 
@@ -26,7 +28,6 @@ def nothing_was_set(job: Job) -> bool:
     return [] == job.path and not {"SAMPLEGATE_RUN", "SAMPLEGATE_STATE", "X"} & set(job.environment)
 
 
-@pytest.mark.timeout(240)
 def test_a_wheel_is_installed_in_an_empty_home(job: Job, wheel: Path, python: Path) -> None:
     shutil.copy(wheel, job.workspace)
     failed, outputs = job.action("action/setup", wheel=wheel.name, python=str(python))
@@ -47,7 +48,6 @@ def test_a_wheel_is_installed_in_an_empty_home(job: Job, wheel: Path, python: Pa
     assert [] == errors(job)
 
 
-@pytest.mark.timeout(240)
 def test_an_index_of_the_users_is_the_only_source_of_samplegate(tmp_path: Path, wheel: Path, python: Path) -> None:
     page = tmp_path / "simple" / "samplegate"
     page.mkdir(parents=True)
@@ -69,7 +69,6 @@ def test_an_index_of_the_users_is_the_only_source_of_samplegate(tmp_path: Path, 
     assert {""} == set(outputs.values())
 
 
-@pytest.mark.timeout(240)
 def test_a_lock_file_is_enforced(tmp_path: Path, wheel: Path, python: Path) -> None:
     package = tmp_path / "nothing-1-py3-none-any.whl"
     with ZipFile(package, "w") as file:
