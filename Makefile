@@ -154,7 +154,7 @@ types: dev ## mypy --strict and pyright
 
 coverage: dev counterparts packages ## run the tests and report the lines that they do not reach
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest --ignore $(ADOPTION) $(ARGS)
+	@$(BIN)/coverage run -m pytest $(addprefix --ignore ,$(ADOPTION)) $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 

@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -161,8 +162,10 @@ def _known_arguments(parser: _Parser, chosen: _Parser, argv: Sequence[str]) -> a
 
 
 def _call(args: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names may have characters that a terminal's encoding lacks
+    if args.name != "run" and isinstance(sys.stdout, io.TextIOWrapper):  # stdout of run belongs to the protocol
+        with suppress(OSError):
+            # names may have characters that a terminal's encoding lacks
+            sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = import_module(COMMANDS[args.name][0]).command(args)
         if sys.stdout is not None:  # None if the caller closed it

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -157,3 +158,25 @@ def test_headers_are_for_a_server_at_a_url(command: str, capsys: pytest.CaptureF
     assert ["A=b", "C=d"] == parse(
         [command, "--policy", "p.yaml", "--url", "x", "--header-from", "A=b", "--header-from", "C=d"]
     ).header_from
+
+
+@pytest.mark.parametrize(("out", "code"), [("/dev/null", 0), ("/dev/full", 2)])
+def test_a_report_needs_no_encoding_and_a_full_disk_is_no_verdict(tmp_path: Path, out: str, code: int) -> None:
+    line = {
+        "decision_id": "d", "time": "2026-11-18T12:00:00.000Z", "server": "dö", "caller": "local", "era": "legacy",
+        "revision": "2025-11-25", "door": "push", "kind": "sampling", "effect": "allow", "reason": "rule",
+        "outcome": "answered",
+    }  # fmt: skip
+    (tmp_path / "log.jsonl").write_text(json.dumps(line, ensure_ascii=False) + "\n", "utf-8")
+    with Path(out).open("w") as stdout:
+        ended = subprocess.run(
+            [sys.executable, "-m", "samplegate", "report", "--log", "log.jsonl"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT / "proxy")},
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (code, True) == (ended.returncode, "Traceback" not in ended.stderr)
