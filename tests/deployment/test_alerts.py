@@ -19,7 +19,7 @@ UP: Final = {f"up{{{GATE}}}": "1x120"}
 
 class Case(msgspec.Struct, frozen=True):
     """Series by name, as promtool writes values a minute apart; what fires at a minute: the labels besides severity,
-    and the summary."""
+    and the summary. Without labels, nothing fires."""
 
     alert: str
     series: dict[str, str]
@@ -60,6 +60,18 @@ def outcomes(share: int) -> dict[str, str]:
     )
 
 
+def denied(share: int) -> dict[str, str]:
+    return often("requests_total", {"outcome": "answered"}, {"outcome": "denied"}, share, server="s", kind="sampling")
+
+
+def reserved(share: int) -> dict[str, str]:
+    return often("limit_reservations_total", {"result": "granted"}, {"result": "refused"}, share, limit="l")
+
+
+def files(used: int) -> dict[str, str]:
+    return {f"process_open_fds{{{GATE}}}": f"{used}x120", f"process_max_fds{{{GATE}}}": "1000x120"}
+
+
 def calls(share: int, failure: str = "refused") -> dict[str, str]:
     return often("model_calls_total", {"result": "ok"}, {"result": failure}, share, model="m")
 
@@ -80,6 +92,18 @@ KEYS: Final = metric("issuer_key_fetches_total", result="failed")
 GONE: Final = metric("limit_reservations_total", limit="l", result="unavailable")
 REFUSED: Final = metric("limit_reservations_total", limit="l", result="refused")
 UNPRICED: Final = metric("unpriced_calls_total", server="s", model="m", rule="r")
+BRAKES: Final = metric("brakes_total", server="s", brake="repeats")
+OVERSIZED: Final = metric("frames_dropped_total", server="s", side="server", reason="oversized")
+INVALID: Final = metric("frames_refused_total", server="s", side="server", reason="refused")
+UNSOLICITED: Final = metric("frames_dropped_total", server="s", side="client", reason="unasked")
+LOST: Final = metric("calls_lost_total", server="s", reason="died")
+EXPIRED: Final = metric("reviews_total", reviewer="r", door="gate", outcome="expired")
+GIVEN_UP: Final = metric("review_deliveries_total", reviewer="r", result="failed")
+RETRIED: Final = metric("review_deliveries_total", reviewer="r", result="again")
+DELIVERED: Final = metric("review_deliveries_total", reviewer="r", result="delivered")
+STORE: Final = metric("review_store_failures_total")
+OLDEST: Final = metric("review_oldest_seconds", reviewer="r")
+TO_REVIEWER: Final = {**OF_GATE, "reviewer": "r"}
 FIRING: Final = [
     Case("SamplegateDown", {f"up{{{GATE}}}": "1x10 0x10"}, 13, OF_GATE, "a:1 cannot be scraped"),
     Case("SamplegateAbsent", {}, 6, {"job": "samplegate"}, "no gate is scraped"),
@@ -125,12 +149,12 @@ FIRING: Final = [
     Case("SamplegateServerNotStarting", {FAILED: AGAIN}, 63, {**OF_SERVER, "how": "failed"}, "server s does not start"),
     Case(
         "SamplegateServerDying",
-        {metric("children_restarted_total", server="s"): "0+1x120"},
+        {metric("children_restarted_total", server="s"): "0x10 1 2 3 4x100"},
         20,
         OF_SERVER,
         "server s dies repeatedly",
     ),
-    Case("SamplegateServerErrors", statuses(10), 20, OF_CALLS, "10% of requests to s fail"),
+    Case("SamplegateServerErrors", statuses(6), 20, OF_CALLS, "6% of requests to s fail"),
     Case(
         "SamplegateBusy",
         {metric("http_refused_total", server="s", reason="busy"): "0+1x120"},
@@ -140,7 +164,7 @@ FIRING: Final = [
     ),
     Case(
         "SamplegateCallersRefused",
-        {metric("http_refused_total", server="s", reason="auth"): "0+120x120"},
+        {metric("http_refused_total", server="s", reason="auth"): "0+66x120"},
         20,
         {"instance": "a:1"},
         "a:1 rejects more than one request per second for its token",
@@ -152,8 +176,8 @@ FIRING: Final = [
         {**OF_GATE, "result": "failed"},
         "a:1 cannot fetch the keys that verify callers' tokens",
     ),
-    Case("SamplegateUnanswered", outcomes(30), 40, OF_CALLS, "30% of the requests of s are not answered"),
-    Case("SamplegateModelFailing", calls(50), 20, {"instance": "a:1", "model": "m"}, "50% of calls of model m fail"),
+    Case("SamplegateUnanswered", outcomes(22), 40, OF_CALLS, "22% of the requests of s are not answered"),
+    Case("SamplegateModelFailing", calls(32), 20, {"instance": "a:1", "model": "m"}, "32% of calls of model m fail"),
     Case(
         "SamplegateUnpriced",
         {UNPRICED: FIRST},
@@ -176,31 +200,135 @@ FIRING: Final = [
         "limit l is unavailable",
     ),
     Case("SamplegateEventLoopLate", lag(10), 30, {"instance": "a:1"}, "a:1 has an event-loop lag of 235ms"),
+    Case(
+        "SamplegateLimitUsedUp",
+        {REFUSED: "0+1x120", metric("limit_reservations_total", limit="l", result="granted"): "0+1x20 20x100"},
+        37,
+        {"instance": "a:1", "limit": "l"},
+        "limit l admits no request",
+    ),
+    Case(
+        "SamplegateLimitRefusing",
+        reserved(12),
+        40,
+        {"instance": "a:1", "limit": "l"},
+        "limit l refuses 12% of its requests",
+    ),
+    Case("SamplegateDenied", denied(52), 40, OF_CALLS, "52% of the requests of s are denied"),
+    Case(
+        "SamplegateLoopDetected",
+        {BRAKES: FIRST},
+        63,
+        {**OF_SERVER, "brake": "repeats"},
+        "loop detection stopped server s",
+    ),
+    Case(
+        "SamplegateMessagesDropped",
+        {OVERSIZED: FIRST},
+        63,
+        {**OF_SERVER, "side": "server", "reason": "oversized"},
+        "messages of the server of s are dropped",
+    ),
+    Case(
+        "SamplegateMessagesDropped",
+        {INVALID: "0x10 11x100"},
+        20,
+        {**OF_SERVER, "side": "server", "reason": "refused"},
+        "messages of the server of s are dropped",
+    ),
+    Case("SamplegateCallsLost", {LOST: "0x10 6x100"}, 15, OF_CALLS, "6 calls to s failed in ten minutes"),
+    Case(
+        "SamplegateReviewWaiting",
+        {OLDEST: "0+60x120"},
+        7,
+        {"job": "samplegate", "reviewer": "r"},
+        "a review for r has waited for 7m 0s",
+    ),
+    Case(
+        "SamplegateReviewsExpired",
+        {EXPIRED: FIRST},
+        63,
+        {**TO_REVIEWER, "door": "gate", "outcome": "expired"},
+        "a review for r expired undecided",
+    ),
+    Case(
+        "SamplegateReviewDeliveryFailing",
+        {GIVEN_UP: FIRST},
+        63,
+        {**TO_REVIEWER, "result": "failed"},
+        "reviewer r cannot be notified",
+    ),
+    Case(
+        "SamplegateReviewDeliveryFailing",
+        {RETRIED: "0x10 4x100", DELIVERED: "7x120"},
+        20,
+        TO_REVIEWER,
+        "reviewer r cannot be notified",
+    ),
+    Case("SamplegateReviewStoreFailing", {STORE: FIRST}, 63, OF_GATE, "the review store of a:1 fails"),
+    Case("SamplegateReviewStoreFailing", {STORE: AGAIN}, 63, OF_GATE, "the review store of a:1 fails"),
+    Case("SamplegateOpenFiles", files(810), 6, OF_GATE, "a:1 uses 81% of its file descriptors"),
 ]
 SILENT: Final = [
     Case("SamplegateDown", {f"up{{{GATE}}}": "1x10 0 1x10"}, 12),
     Case("SamplegateAbsent", {f"up{{{GATE}}}": "0x120"}, 60),
+    Case("SamplegateAbsent", {}, 4),
     Case("SamplegateDecisionLogFailing", {metric("decision_log_failing"): "0x120"}, 60),
+    Case("SamplegateDecisionLogFailing", {metric("decision_log_failing"): "0x5 1x5"}, 6),
     Case("SamplegateRecordsLost", {metric("records_failed_total", server="s"): "3x120"}, 60),
     Case("SamplegateReloadRefused", {metric("reload_last_success"): "0x5 1x20"}, 9),
+    Case("SamplegateReloadRefused", {metric("reload_last_success"): "1x5 0x20"}, 6),
     Case(
         "SamplegatePoliciesDiffer",
         {metric("policy_info", hash="1"): "1x10 _x110", metric("policy_info", hash="2"): "_x11 1x100"},
         20,
     ),
+    Case(
+        "SamplegatePoliciesDiffer",
+        {metric("policy_info", hash="1"): "1x120", metric("policy_info", hash="2"): "1x120"},
+        14,
+    ),
     Case("SamplegateFault", {metric("rounds_failed_total", server="s", door="push"): FIRST}, 90),
     Case("SamplegateServerNotStarting", {metric("children_exited_total", server="s", how="asked"): "0+1x120"}, 60),
-    Case("SamplegateServerDying", {metric("children_restarted_total", server="s"): "0x10 1x100"}, 20),
-    Case("SamplegateServerErrors", statuses(2), 20),
+    Case("SamplegateServerNotStarting", {FAILED: FIRST}, 80),
+    Case("SamplegateServerDying", {metric("children_restarted_total", server="s"): "0x10 1 2 3x100"}, 20),
+    Case("SamplegateServerErrors", statuses(4), 20),
     Case("SamplegateBusy", {metric("http_refused_total", server="s", reason="session"): "0+9x120"}, 20),
-    Case("SamplegateCallersRefused", {metric("http_refused_total", server="s", reason="auth"): "0+3x120"}, 20),
+    Case("SamplegateBusy", {metric("http_refused_total", server="s", reason="busy"): "0x10 1x4 2x100"}, 14),
+    Case("SamplegateCallersRefused", {metric("http_refused_total", server="s", reason="auth"): "0+54x120"}, 20),
     Case("SamplegateIssuerKeys", {metric("issuer_key_fetches_total", result="ok"): "0+1x120"}, 70),
-    Case("SamplegateUnanswered", outcomes(10), 40),
+    Case("SamplegateIssuerKeys", {KEYS: FIRST}, 64),
+    Case("SamplegateUnanswered", outcomes(18), 40),
+    Case("SamplegateDenied", denied(48), 40),
+    Case("SamplegateDenied", denied(52), 14),
+    Case("SamplegateLoopDetected", {BRAKES: FIRST}, 80),
+    Case("SamplegateMessagesDropped", {OVERSIZED: "3x120", INVALID: "0x10 10x100", UNSOLICITED: "0+9x120"}, 20),
+    Case("SamplegateCallsLost", {LOST: "0x10 5x100"}, 15),
+    Case("SamplegateCallsLost", {metric("calls_lost_total", server="s", reason="removed"): "0+9x120"}, 15),
+    Case("SamplegateModelFailing", calls(28), 20),
     Case("SamplegateModelFailing", calls(80, "cancelled"), 20),
     Case("SamplegateUnpriced", {UNPRICED: "4x120"}, 100),
     Case("SamplegateLimitNearlyUsed", {metric("limit_warnings_total", limit="l"): "2x120"}, 100),
+    Case("SamplegateLimitUsedUp", reserved(99), 60),
+    Case("SamplegateLimitUsedUp", {REFUSED: "0x10 1+1x100"}, 14),
+    Case("SamplegateLimitRefusing", reserved(8), 40),
     Case("SamplegateLimitsUnavailable", {REFUSED: "0+1x120"}, 63),
+    Case("SamplegateReviewWaiting", {OLDEST: "300x120"}, 60),
+    Case("SamplegateReviewWaiting", {OLDEST: "0+60x120"}, 6),
+    Case("SamplegateReviewsExpired", {EXPIRED: FIRST}, 80),
+    Case(
+        "SamplegateReviewsExpired",
+        {metric("reviews_total", reviewer="r", door="page", outcome="approved"): "0+1x120"},
+        60,
+    ),
+    Case("SamplegateReviewDeliveryFailing", {RETRIED: "0x10 3x100"}, 20),
+    Case("SamplegateReviewDeliveryFailing", {RETRIED: "0x10 9x100", DELIVERED: "0x15 1x100"}, 20),
+    Case("SamplegateReviewDeliveryFailing", {GIVEN_UP: FIRST}, 80),
+    Case("SamplegateReviewStoreFailing", {STORE: FIRST}, 70),
+    Case("SamplegateOpenFiles", files(800), 60),
+    Case("SamplegateOpenFiles", files(810), 4),
     Case("SamplegateEventLoopLate", lag(0), 30),
+    Case("SamplegateEventLoopLate", lag(1), 9),
 ]
 
 
@@ -214,7 +342,7 @@ def asked(case: Case) -> dict[str, Any]:
     rule = rules()[case.alert]
     fires = {
         "exp_labels": {**(case.labels or {}), **rule["labels"]},
-        "exp_annotations": {"summary": case.summary, "description": rule["annotations"]["description"]},
+        "exp_annotations": {**rule["annotations"], "summary": case.summary},
     }
     return {
         "interval": "1m",
@@ -243,8 +371,8 @@ def test_promtool_takes_the_configuration_and_the_alerts() -> None:
 
 
 @pytest.mark.parametrize("alert", rules())
-def test_an_alert_says_how_urgent_it_is_and_what_to_do(alert: str) -> None:
+def test_an_alert_has_its_urgency_a_remedy_and_a_runbook(alert: str) -> None:
     rule = rules()[alert]
     assert rule["labels"]["severity"] in ("page", "ticket")
-    assert {"summary", "description"} == rule["annotations"].keys()
+    assert {"summary", "description", "runbook"} == rule["annotations"].keys()
     assert rule["annotations"]["description"].endswith(".")

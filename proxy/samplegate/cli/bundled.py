@@ -17,6 +17,7 @@ PAGES: Final = {
     "policies": "policies/README.md",
     "deploy": "deploy/README.md",
     "action": "action/README.md",
+    "runbook": "docs/runbook.md",
     "commands": "docs/commands.md",
     "readme": "README.md",
     "proxy": "proxy/README.md",

@@ -34,6 +34,7 @@ PAGES: Final = [
     ROOT / "action" / "README.md",
     DECISIONS,
     ROOT / "docs" / "commands.md",
+    ROOT / "docs" / "runbook.md",
     ROOT / "bench" / "README.md",
 ]
 
