@@ -142,8 +142,9 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         )
     if command and args.url is not None:
         parser.error(f"{args.name}: a command cannot be combined with --url; remove one of them")
-    if args.header_from and args.url is None:
-        parser.error(f"{args.name}: --header-from needs --url; it applies only to a server at a URL")
+    for option in ("--header-from", "--header-env"):
+        if vars(args)[option[2:].replace("-", "_")] and args.url is None:
+            parser.error(f"{args.name}: {option} needs --url; it applies only to a server at a URL")
     if args.name == "run":
         from samplegate.cli.run import resolve_record_mode
 

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 HEADER_FROM = "header for every request to --url, such as Authorization, and the file with its value; repeatable"
+HEADER_ENV = (
+    "the same with the environment variable that has the value, which is withheld from all other processes; repeatable"
+)
 
 RECORD_MODES = ("once", "replay", "all")
 RECORD_MODE = (
@@ -31,7 +34,7 @@ samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE]
                       [--protocol auto|legacy|modern]
                       [--record FILE [--record-mode once|replay|all] [--unused fail|ignore]]
                       [--run ID] [--strict | --fail-on WORDS]
-                      (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"""
+                      (--url URL [--header-from NAME=FILE]... [--header-env NAME=VARIABLE]... | -- CMD ARGS...)"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +76,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--url", metavar="URL", help="wrap the Streamable HTTP server at this URL instead of a command")
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
+    parser.add_argument("--header-env", action="append", default=[], metavar="NAME=VARIABLE", help=HEADER_ENV)
     parser.add_argument(
         "--start-timeout",
         metavar="SECONDS",

@@ -6,13 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from samplegate.cli.run import HEADER_FROM, PROTOCOL, PROTOCOLS, RUN
+from samplegate.cli.run import HEADER_ENV, HEADER_FROM, PROTOCOL, PROTOCOLS, RUN
 
 USAGE = """\
 samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]
                         [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]
                         [--protocol auto|legacy|modern] [--run ID] [--check]
-                        [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"""
+                        [--url URL [--header-from NAME=FILE]... [--header-env NAME=VARIABLE]... | -- CMD ARGS...]"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="wrap the Streamable HTTP server at this URL instead of the servers in the settings",
     )
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
+    parser.add_argument("--header-env", action="append", default=[], metavar="NAME=VARIABLE", help=HEADER_ENV)
     parser.add_argument("--protocol", choices=PROTOCOLS, help=PROTOCOL)
     parser.add_argument("--run", metavar="ID", help=RUN)
     parser.add_argument(

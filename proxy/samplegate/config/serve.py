@@ -27,7 +27,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from samplegate.config import SettingsError
 from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_token_errors
 from samplegate.config.serve_settings import SERVE_SETTINGS, ServeSettings
-from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, server_at_url, servers_of
+from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, header_variables, server_at_url, servers_of
 from samplegate.config.settings import Setting, value_error
 from samplegate.config.sources import (
     NO_STATE,
@@ -170,6 +170,7 @@ def load_serve(
     command: Sequence[str] = (),
     url: str | None = None,
     headers_from: Sequence[str] = (),
+    headers_env: Sequence[str] = (),
     name: str = "default",
     protocol: Protocol | None = None,
 ) -> LoadedServe:
@@ -181,6 +182,7 @@ def load_serve(
         command=command,
         url=url,
         headers_from=headers_from,
+        headers_env=headers_env,
         name=name,
         protocol=protocol,
     )
@@ -197,14 +199,15 @@ def read_serve(
     command: Sequence[str] = (),
     url: str | None = None,
     headers_from: Sequence[str] = (),
+    headers_env: Sequence[str] = (),
     name: str = "default",
     protocol: Protocol | None = None,
 ) -> tuple[LoadedServe, list[str]]:
     """The settings of `serve` and every problem with them. An invalid value is left out.
 
     ``flags`` are the options of the command line by name; None means an absent option. ``command`` or ``url`` is the
-    single server of the short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries for a server
-    at a URL.
+    single server of the short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries and
+    ``headers_env`` NAME=VARIABLE entries for a server at a URL. The environment of the result lacks these variables.
     """
     problems: list[str] = []
     reading = read_layers(SERVE_SETTINGS, environ, file, flags or {}, problems)
@@ -214,7 +217,14 @@ def read_serve(
     effective = reading.effective
     if command or url is not None:
         server = _server_of_command_line(
-            command, url, headers_from, name=name, problems=problems, warnings=reading.warnings
+            command,
+            url,
+            headers_from,
+            headers_env,
+            reading.environment,
+            name=name,
+            problems=problems,
+            warnings=reading.warnings,
         )
         server = server if protocol is None else msgspec.structs.replace(server, protocol=protocol)
         beside = [effective[key].where for key in ("servers", "servers_file") if key in effective]
@@ -244,13 +254,14 @@ def read_serve(
         settings.people.tokens_file,
     ]
     watched = tuple(dict.fromkeys(path for path in files if path is not None))
+    hidden = header_variables(headers_env)
     loaded = LoadedServe(
         settings,
-        reading.environment,
+        {name: value for name, value in reading.environment.items() if name not in hidden},
         tuple(reading.warnings),
         watched,
         reading.places,
-        frozenset(reading.named),
+        frozenset(reading.named) | hidden,
         {name: source.where for name, source in effective.items()},
     )
     return loaded, problems
@@ -260,6 +271,8 @@ def _server_of_command_line(
     command: Sequence[str],
     url: str | None,
     headers_from: Sequence[str],
+    headers_env: Sequence[str],
+    environment: Mapping[str, str],
     *,
     name: str,
     problems: list[str],
@@ -272,7 +285,7 @@ def _server_of_command_line(
         problems.append(f"--server: {NAME_ERROR}")
     if url is None:
         return ServerSettings(name=name, command=command[0], args=tuple(command[1:]))
-    return server_at_url(name, url, headers_from, problems, warnings)[0]
+    return server_at_url(name, url, headers_from, headers_env, environment, problems=problems, warnings=warnings)[0]
 
 
 def _check(settings: ServeSettings, reading: GatheredSettings) -> None:

@@ -6,7 +6,7 @@ This module validates the entries and starts no server.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -38,6 +38,8 @@ _reserved_header: Final = re.compile(
 _SECRET: Final = frozenset({"env", "url", "headers"})
 """Keys whose variables may be credentials for that server."""
 _variable_name: Final = re.compile(r"[^=\x00]+\Z")
+_shell_variable: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}\Z")
+"""The variables of `--header-env`. A secret in their place rarely looks like one of them."""
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,6 +137,22 @@ def _secret(path: Path, name: str) -> str:
     if not value or _header_value.match(value) is None:
         raise ValueError(f"{path}: contains no valid value for the header {name}; write one line of ASCII into it")
     return value
+
+
+def header_variables(headers_env: Sequence[str]) -> frozenset[str]:
+    """The variables of NAME=VARIABLE entries. Their values are for the server at the URL alone."""
+    return frozenset(text.partition("=")[2] for text in headers_env)
+
+
+def _variable_error(name: str, value: str, header: str, environment: Mapping[str, str]) -> str | None:
+    """Why a variable's value cannot be that of a header, or None. Contains no value."""
+    if name not in environment:
+        return "is not set; set it to the header's value"
+    if not value:
+        return "is empty; set it to the header's value"
+    if _header_value.match(value) is None:
+        return f"contains no valid value for the header {header}; set it to one line of ASCII"
+    return None
 
 
 def servers_of(part: Section | None, clients_file: Path | None, reading: GatheredSettings) -> dict[str, ServerSettings]:
@@ -295,19 +313,27 @@ def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
 
 
 def server_at_url(
-    name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]
+    name: str,
+    url: str,
+    headers_from: Sequence[str],
+    headers_env: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    problems: list[str],
+    warnings: list[str],
 ) -> tuple[ServerSettings, dict[str, str]]:
     """The command line's server at a URL, and its headers as read now. Every problem is reported.
 
-    ``headers_from`` are NAME=FILE entries.
+    ``headers_from`` are NAME=FILE entries, ``headers_env`` are NAME=VARIABLE entries, and ``environment`` has the
+    values of the variables.
     """
     why = url_error(url, query=True)
     if why is not None:
         problems.append(f"--url: {why}")
-    pairs = [text.partition("=") for text in headers_from]
-    names = [header.lower() for header, _, _ in pairs]
+    names = [text.partition("=")[0].lower() for text in (*headers_from, *headers_env)]
     files: dict[str, Path] = {}
-    for header, _, file in pairs:
+    for text in headers_from:
+        header, _, file = text.partition("=")
         error = header_error(header, "", names)
         if not file:  # the text may be the secret itself
             problems.append("--header-from: is not NAME=FILE; write the header's name, = and the file with its value")
@@ -315,9 +341,27 @@ def server_at_url(
             problems.append(f"--header-from: {quoted(header)} {error}")
         else:
             files[header.lower()] = Path(file)
-    server = ServerSettings(name=name, url=url, headers_from=files)
-    if why is None and files and is_open(url):
-        warnings.append("--header-from: its headers travel over plain http to another machine; use https")
+    values: dict[str, str] = {}
+    for text in headers_env:
+        header, _, variable = text.partition("=")
+        error = header_error(header, "", names)
+        if _shell_variable.match(variable) is None:  # the text may be the secret itself
+            problems.append(
+                "--header-env: is not NAME=VARIABLE; write the header's name, = and the environment variable with its"
+                " value"
+            )
+        elif error is not None:
+            problems.append(f"--header-env: {quoted(header)} {error}")
+        else:
+            value = environment.get(variable, "").strip(" \t")
+            wrong = _variable_error(variable, value, header.lower(), environment)
+            if wrong is not None:
+                problems.append(f"--header-env: variable {variable} {wrong}")
+            values[header.lower()] = value
+    server = ServerSettings(name=name, url=url, headers=values, headers_from=files)
+    if why is None and names and is_open(url):
+        option = "--header-from" if headers_from else "--header-env"
+        warnings.append(f"{option}: its headers travel over plain http to another machine; use https")
     try:
         return server, headers_of(server)
     except ValueError as problem:

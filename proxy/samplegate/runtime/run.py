@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -120,8 +120,8 @@ def prepare(args: argparse.Namespace) -> Run:
 def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file: GateFile | None) -> Run:
     settings = loaded.settings
     warned: list[str] = []
-    headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, warned)
-    rules = read_rules(args.policy, loaded.environment)
+    headers, environment = ({}, loaded.environment) if args.url is None else _headers(args, loaded, warned)
+    rules = read_rules(args.policy, environment)
     no_log = settings.decision_log is None and settings.state == Path()
     if no_log:
         warned.append(NO_LOG)
@@ -142,7 +142,7 @@ def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file
         gate_file=gate_file,
         url=args.url,
         folder=args.policy.parent,
-        environment=loaded.environment if rules.policy.policy.reviewers else {},
+        environment=environment if rules.policy.policy.reviewers else {},
         cassette=cassette,
         headers=headers,
         warnings=tuple(warned),
@@ -156,15 +156,27 @@ def _cassette(args: argparse.Namespace, log: EventLog) -> Cassette | Playback:
     return Cassette.open(args.record, replace=args.record_mode == "all", warn=log.warning)
 
 
-def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
-    """Validated headers for the server at a URL. Raises SettingsError."""
-    from samplegate.config.servers import server_at_url
+def _headers(
+    args: argparse.Namespace, loaded: config.LoadedSettings, warnings: list[str]
+) -> tuple[dict[str, str], Mapping[str, str]]:
+    """Validated headers for the server at a URL, and the environment without their variables, so that no other process
+    gets their values. Raises SettingsError."""
+    from samplegate.config.servers import header_variables, server_at_url
 
     problems: list[str] = []
-    _, headers = server_at_url(name, url, headers_from, problems, warnings)
+    _, headers = server_at_url(
+        loaded.settings.server,
+        args.url,
+        args.header_from,
+        args.header_env,
+        loaded.environment,
+        problems=problems,
+        warnings=warnings,
+    )
     if problems:
         raise config.SettingsError(problems)
-    return headers
+    hidden = header_variables(args.header_env)
+    return headers, {name: value for name, value in loaded.environment.items() if name not in hidden}
 
 
 def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, str]:

@@ -117,6 +117,7 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
         command=args.command,
         url=args.url,
         headers_from=args.header_from,
+        headers_env=args.header_env,
         name=args.server or "default",
         protocol=args.protocol,
     )

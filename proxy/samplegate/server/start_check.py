@@ -54,6 +54,7 @@ def check_start(args: argparse.Namespace) -> StartCheck:
         command=args.command,
         url=args.url,
         headers_from=args.header_from,
+        headers_env=args.header_env,
         name=args.server or "default",
         protocol=args.protocol,
     )
@@ -143,5 +144,12 @@ def _overlap(one: Address, other: Address) -> bool:
 def settings_arguments(file: Path, env_file: Path | None) -> argparse.Namespace:
     """The command line of `serve --settings FILE`."""
     return argparse.Namespace(
-        settings=file, env_file=env_file, command=[], url=None, header_from=[], server=None, protocol=None
+        settings=file,
+        env_file=env_file,
+        command=[],
+        url=None,
+        header_from=[],
+        header_env=[],
+        server=None,
+        protocol=None,
     )

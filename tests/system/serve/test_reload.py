@@ -60,7 +60,13 @@ def write(folder: Path, policy: dict[str, Any] | None = None, **settings: Any) -
 def line(folder: Path) -> Namespace:
     none = dict.fromkeys(("policy", "listen", "admin_listen", "decision_log", "env_file", "url", "server"))
     return Namespace(
-        settings=folder / "samplegate.yaml", state=folder / "state", command=[], header_from=[], protocol=None, **none
+        settings=folder / "samplegate.yaml",
+        state=folder / "state",
+        command=[],
+        header_from=[],
+        header_env=[],
+        protocol=None,
+        **none,
     )
 
 

@@ -73,6 +73,10 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
             "serve --header-from A=b",
             "samplegate: error: serve: --header-from needs --url; it applies only to a server at a URL",
         ),
+        (
+            "run --policy p --header-env A=b -- x",
+            "samplegate: error: run: --header-env needs --url; it applies only to a server at a URL",
+        ),
         ("run --pol p -- x", "samplegate run: error: the following arguments are required: --policy"),
         ("reviews", "samplegate reviews: error: the following arguments are required: ACTION"),
         ("reviews fly", "samplegate reviews: error: argument ACTION: invalid choice: 'fly' (choose from"),
