@@ -14,7 +14,7 @@ import pytest
 
 from tests.fakes.daemon import ASK_SAMPLE, BOUND, asking, client, serving
 from tests.fakes.openai_endpoint import Endpoint
-from tests.fakes.run_process import call, opening, running
+from tests.fakes.run_process import opening, request, running
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -98,7 +98,7 @@ async def test_only_the_server_gets_the_value_of_a_header_variable(tmp_path: Pat
         options = ["--state", "state", "--url", inner, "--header-env", "Authorization=AUTH"]
         environment = {"AUTH": f"Bearer {TOKEN}", "A_KEY": "k" * 20, "SAMPLEGATE_LOG_LEVEL": "debug"}
         with running(tmp_path, *options, command=(), environment=environment) as gate:
-            gate.write(*opening(), call(1, **ASK_SAMPLE))
+            gate.write(*opening(), request(1, "tools/call", name="work", arguments=ASK_SAMPLE))
             answers = [gate.read(), gate.read()]
             arguments, environments = visible(gate.process.pid)
             code, _, said = gate.end()
