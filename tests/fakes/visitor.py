@@ -146,7 +146,12 @@ class Visitor:
     @property
     def buttons(self) -> list[str]:
         """The names of the visible buttons, in order."""
-        return [node.text for node in self.page.all("button") if "hidden" not in node.attrs]
+        return [node.text for node in self._buttons() if "hidden" not in node.attrs]
+
+    def _buttons(self) -> list[Node]:
+        """The buttons on a wide screen: without those of the bar that only narrow ones have."""
+        narrow = [button for bar in self.page.all(class_="quick") for button in bar.all("button")]
+        return [button for button in self.page.all("button") if button not in narrow]
 
     def field(self, label: str, group: str = "") -> Node:
         """The field with this label, or with a label that begins with it (``Port required``)."""
@@ -189,7 +194,7 @@ class Visitor:
         return self
 
     async def press(self, name: str) -> Visitor:
-        (button,) = [node for node in self.page.all("button") if node.text == name]
+        (button,) = [node for node in self._buttons() if node.text == name]
         return await self._submit(button.around("form"), button)
 
     async def enter(self, label: str) -> Visitor:

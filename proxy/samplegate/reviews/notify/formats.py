@@ -197,6 +197,8 @@ MAX_LINK: Final = 3_000
 MAX_TOTAL: Final = 12_000
 """Our own limit on the characters of the request, so that the message stays readable. The page shows everything."""
 _MAX_NAME: Final = 100  # characters of a name, so that the end of the title stays visible
+_ACTIONS: Final = {"accept": "Accepted", "decline": "Declined", "cancel": "Dismissed"}
+"""The decision on a form or URL as a word for people; any other is named by the review's state."""
 _TITLES: Final = {
     "sampling": "Sampling request from",
     "form": "Form from",
@@ -227,11 +229,18 @@ def _opened_message(fields: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]
 
 
 def _ended_message(fields: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """One line that the review has ended."""
-    who = f" by {_short(fields['who'])}" if fields["who"] else ""
-    door = f" ({fields['door']})" if fields["door"] not in (None, "gate") else ""
-    what = f"{fields['id']} for {_short(fields['server'])}: {fields['state']}{who}{door}"
-    return line(what, MAX_TEXT), [{"type": "section", "text": _plain(what, MAX_TEXT)}, *_button(fields)]
+    """What was decided, as the title, and by whom. The ID comes last."""
+    action = (fields["verdict"] or {}).get("action")
+    title = f"{_ACTIONS.get(action) or fields['state'].capitalize()}: {title_of(fields)}"
+    who = f"by {_short(fields['who'])} " if fields["who"] else ""
+    door = f"({fields['door']})" if fields["door"] not in (None, "gate") else ""
+    by = f"{who}{door}".strip()
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": _plain(title, MAX_HEADER)},
+        {"type": "context", "elements": [*([_plain(by, MAX_FIELD)] if by else []), _plain(fields["id"], _MAX_NAME)]},
+        *_button(fields),
+    ]
+    return line(f"{title} {by}".strip(), MAX_TEXT), blocks
 
 
 def title_of(fields: Mapping[str, Any]) -> str:

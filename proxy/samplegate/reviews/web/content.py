@@ -1,9 +1,9 @@
 """Safe rendering of a peer's messages, texts, Markdown and pictures. Omitted parts are counted, never dropped silently.
 
 Markdown becomes passive HTML that shows everything: no links, no fetched images, no raw HTML. Parts that Markdown would
-hide stay visible: line ends, addresses, titles of links, the info line of a fence. Reference definitions, tables and
-entities stay plain text. A text that nests too deep or would have its lines joined is not rendered, because a reviewer
-must see exactly what a model will see. nh3 cleans the result as well.
+hide stay visible: line ends, addresses, titles of links, the info line of a fence. Reference definitions and entities
+stay plain text. A text that nests too deep, would have its lines joined, or has a table whose rows differ in length is
+not rendered, because a reviewer must see exactly what a model will see. nh3 cleans the result as well.
 
 Pictures are addressed by number and recognized by their first bytes (R3, T12); a peer's media type is not trusted. SVG
 is not supported. A picture of more than MAX_PIXELS pixels when decoded is not sent. Only the browser decodes pictures.
@@ -193,7 +193,9 @@ def _webp_size(data: bytes) -> tuple[int, int]:
 
 MAX_CHARACTERS: Final = 16_384  # of one text, because the parser's time is worse than linear for hostile texts
 
-_TAGS: Final = frozenset("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
+_TAGS: Final = frozenset(
+    "p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span table thead tbody tr th td".split()
+)
 _SHIFT: Final = {"h1": "h3", "h2": "h4", "h3": "h5"}
 """A peer's headings rank below the page's."""
 
@@ -269,6 +271,39 @@ def _joins_lines(tokens: Iterable[Token]) -> bool:
     )
 
 
+_bar: Final = re.compile(r"(?<!\\)\|")
+_line_end: Final = re.compile(r"\r\n?|\n")
+
+
+def _has_uneven_rows(text: str, tokens: Sequence[Token]) -> bool:
+    """Whether a row of a table has more or fewer cells than its header.
+
+    Markdown drops the cells that are too many. Missing ones would make a huge table of a short text.
+    """
+    source = _line_end.split(text)
+    columns = 0
+    cells: list[int] = []
+    for token in tokens:
+        match token.type:
+            case "table_open":
+                columns = 0
+            case "th_open":
+                columns += 1
+            case "tr_open" if token.map is not None:
+                cells.append(_cells(source[token.map[0]]))
+            case "table_close":
+                if any(count != columns for count in cells):
+                    return True
+                cells = []
+    return False
+
+
+def _cells(line: str) -> int:
+    """The number of cells in a line of a table, counted as the parser does."""
+    parts = _bar.split(line.strip().lstrip("> \t"))
+    return len(parts) - (not parts[0]) - (not parts[-1] and len(parts) > 1)
+
+
 def _address(token: Token, what: str) -> str:
     address, title = str(token.attrGet("href") or token.attrGet("src") or ""), str(token.attrGet("title") or "")
     shown = Markup(' <span class="address">&lt;{}{}&gt;</span>').format(what, visible(address))
@@ -278,6 +313,7 @@ def _address(token: Token, what: str) -> str:
 
 
 _parser: Final = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": 20}, renderer_cls=_Renderer)
+_parser.enable("table")
 _parser.disable(["reference", "html_block", "html_inline", "entity"])
 
 
@@ -297,7 +333,8 @@ def html_of(text: str) -> Markup | None:
         return None
     try:
         tokens = _parser.parse(text)
-        if _letters(text) - _letters("".join(_written(tokens))) or _joins_lines(tokens):
+        lost = _letters(text) - _letters("".join(_written(tokens)))
+        if lost or _joins_lines(tokens) or _has_uneven_rows(text, tokens):
             return None
         html = _parser.renderer.render(tokens, _parser.options, {})
     except Exception:  # hostile text may make the parser fail; it is then shown as plain text

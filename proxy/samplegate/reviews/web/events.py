@@ -200,7 +200,10 @@ class EventStream(Response):
             review = await self._feed.outline(event)
             person = self._person()
             if review is not None and person is not None and person.sees(review):
-                body = {**event_json(event), "reviewer": review.reviewer, "state": review.state}
+                body = {
+                    **event_json(event), "reviewer": review.reviewer, "state": review.state, "server": review.server,
+                    "kind": review.kind,
+                }  # fmt: skip
                 found.append(f"id: {event.number}\nevent: change\ndata: {json.dumps(body)}\n\n".encode())
         return found
 

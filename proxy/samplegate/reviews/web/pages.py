@@ -22,7 +22,17 @@ from samplegate.errors import Unavailable
 from samplegate.protocol.elicitation_schema import NotFlat, read_form
 from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict as verdicts
-from samplegate.reviews.review import DECIDED, Conflict, Filter, Review, ReviewEvent, State, expired, scrub_verdict
+from samplegate.reviews.review import (
+    DECIDED,
+    ENDED,
+    Conflict,
+    Filter,
+    Review,
+    ReviewEvent,
+    State,
+    expired,
+    scrub_verdict,
+)
 from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.views import withdrawn_for
 from samplegate.reviews.web import diff, forms, render, sign_in
@@ -112,6 +122,8 @@ class ReviewStatus(msgspec.Struct, frozen=True):
     """How long a verdict can be used after it was given, in seconds; 0: only by a request that waits."""
     kept_until: float
     """If decided: when the verdict expires."""
+    too_late: bool
+    """If decided: whether the request had already ended."""
 
 
 def review_status(review: Review, now: float) -> ReviewStatus:
@@ -119,7 +131,12 @@ def review_status(review: Review, now: float) -> ReviewStatus:
     request_until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
     kept_until = (review.decided or 0.0) + review.late
     return ReviewStatus(
-        _phase(review, now, request_until, kept_until), request_until, review.expires, review.late, kept_until
+        phase=_phase(review, now, request_until, kept_until),
+        request_until=request_until,
+        review_until=review.expires,
+        late=review.late,
+        kept_until=kept_until,
+        too_late=(review.decided or 0.0) >= request_until,
     )
 
 
@@ -211,7 +228,12 @@ MAX_WAITING: Final = 100
 PAGE: Final = 50
 MAX_NAME: Final = 200  # characters of a reviewer's or server's name
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-STATES: Final[tuple[State, ...]] = get_args(State)
+STATES: Final[tuple[State, ...]] = tuple(state for state in get_args(State) if state in ENDED)
+OUTCOMES: Final[Mapping[Phase, str]] = {
+    "used": "used", "taken": "being used", "kept": "not used yet", "unused": "never used",
+    "expired": "no decision in time", "withdrawn": "request withdrawn",
+}  # fmt: skip
+"""What became of a completed review, by its phase."""
 
 
 async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
@@ -234,17 +256,42 @@ async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], 
 
 
 async def history(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The variables of ``history.html``. An invalid filter is ignored."""
+    """The variables of ``history.html``: reviews that have ended, newest first. An invalid filter is ignored."""
     chosen = _chosen(asked) | {"state": asked["state"] if asked["state"] in STATES else ""}
-    states = tuple(state for state in STATES if state == chosen["state"])
+    states = tuple(state for state in STATES if chosen["state"] in ("", state))
     wanted = replace(_filter(chosen, person), states=states, before=asked["before"][:100] or None, limit=PAGE + 1)
     found = list(await store.read(lambda store: store.list(wanted)))
     return {
-        "rows": [_row(expired(review, now) or review, now) for review in found[:PAGE]],
+        "rows": [_row(review, now) for review in found[:PAGE]], "outcomes": OUTCOMES,
         "chosen": chosen, "states": STATES, "kinds": KINDS, "filtered": any(chosen.values()),
         "older": _at("/reviews/history", chosen, before=found[PAGE - 1].id) if len(found) > PAGE else "",
         "newest": _at("/reviews/history", chosen) if asked["before"] else "",
     }  # fmt: skip
+
+
+NEXT: Final = 20
+"""Reviews to look at for the next one: some may have expired without a note of it in the store."""
+
+
+async def next_pending(store: ReviewStore, person: Person, after: str, now: float) -> str | None:
+    """The ID of the oldest pending review that was opened after the review ``after``, else of the oldest of all. Never
+    ``after`` itself. None if there is no other."""
+    wanted = Filter(reviewers=person.reviewers_among(None), states=("pending",), limit=NEXT, oldest_first=True)
+    for before in (after[:100] or None, None):
+        page = replace(wanted, before=before)
+        found = await store.read(lambda store, page=page: store.list(page))  # type: ignore[misc]
+        for review in found:
+            if review.id != after and expired(review, now) is None:
+                return review.id
+    return None
+
+
+async def count_pending(store: ReviewStore, person: Person, besides: Review) -> int:
+    """The number of pending reviews that this user may see, besides one."""
+    counts = await store.read(lambda store: store.pending())
+    seen = person.reviewers_among(None)
+    count = sum(number for name, (number, _) in counts.items() if seen is None or name in seen)
+    return max(0, count - (besides.state == "pending"))
 
 
 def _chosen(asked: Mapping[str, str]) -> dict[str, str]:
@@ -385,6 +432,7 @@ def routes(web: Web) -> list[Route]:
         render.ROUTE,
         Route("/reviews", pages.signed_in(pages.waiting), methods=["GET"]),
         Route("/reviews/history", pages.signed_in(pages.history), methods=["GET"]),
+        Route("/reviews/next", pages.signed_in(pages.next), methods=["GET"]),
         Route("/reviews/{id}", pages.signed_in(pages.show), methods=["GET"]),
         Route("/reviews/{id}/verdict", pages.signed_in(pages.back), methods=["GET"]),
         Route("/reviews/{id}/verdict", pages.signed_in(pages.verdict), methods=["POST"]),
@@ -433,6 +481,12 @@ class Pages:
         return self._page(
             request, "history.html", person, **await history(self._web.store, person, asked, self._web.wall())
         )
+
+    async def next(self, request: Request, person: Person) -> Response:
+        """Redirect to the next pending review, or to the queue if there is none."""
+        after = request.query_params.get("after", "")
+        found = await next_pending(self._web.store, person, after, self._web.wall())
+        return RedirectResponse("/reviews" if found is None else f"/reviews/{found}", 303)
 
     async def show(self, request: Request, person: Person) -> Response:
         """One review, with its decision form."""
@@ -491,7 +545,7 @@ class Pages:
             return self._missing(request, person)
         if isinstance(decided, Conflict):
             return await self._review_page(request, person, decided.review, status=409)
-        return RedirectResponse(f"/reviews/{review.id}", 303)
+        return RedirectResponse(f"/reviews/{review.id}#standing", 303)
 
     async def picture(self, request: Request, person: Person) -> Response:
         """A picture of a review, by its number on the page."""
@@ -517,9 +571,10 @@ class Pages:
         self, request: Request, person: Person, review: Review, tried: RejectedForm | None = None, *, status: int = 200
     ) -> Response:
         events = await self._web.store.read(lambda store: store.history(review.id))
+        left = await count_pending(self._web.store, person, review)
         # in a thread, because rendering a large review takes a tenth of a second
         values = await to_thread.run_sync(view, review, events, person, self._web.wall(), tried)
-        return self._page(request, "review.html", person, status=status, late_by=status == 409, **values)
+        return self._page(request, "review.html", person, status=status, late_by=status == 409, left=left, **values)
 
     def _page(self, request: Request, template: str, person: Person, *, status: int = 200, **values: Any) -> Response:
         return render.page(

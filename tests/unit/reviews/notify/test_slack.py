@@ -58,6 +58,17 @@ CASES: Final[dict[str, tuple[str, Review]]] = {
         "review.decided",
         replace(review(), state="approved", verdict=Verdict(word="approve"), decided=NOW, who="ann <@U1>", door="page"),
     ),
+    "declined": (
+        "review.decided",
+        replace(
+            form(confirm={"type": "boolean"}),
+            state="answered",
+            verdict=Verdict(word="answer", result={"action": "decline"}),
+            decided=NOW,
+            who="ann",
+            door="cli",
+        ),
+    ),
     "expired": ("review.expired", replace(review(), state="expired", decided=NOW, door="gate")),
     "withdrawn": ("review.withdrawn", replace(review(), state="withdrawn", decided=NOW, door="gate")),
 }

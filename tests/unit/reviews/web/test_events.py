@@ -236,7 +236,9 @@ async def test_what_is_told_of_a_change_has_no_content() -> None:
     stream = Streamed(listener.app(poll=3600.0), PATH, as_(OPS, last_event_id="0"))
     await stream.begun()
     (event,) = data(await stream.parts_until("data:"))
-    assert {"number", "review", "at", "what", "who", "door", "detail", "reviewer", "state"} == set(event)
+    assert {"number", "review", "at", "what", "who", "door", "detail", "reviewer", "state", "server", "kind"} == set(
+        event
+    )
     assert "Classify this" in str(asked.params)
     assert "Classify this" not in str(event)
     await stream.leave()

@@ -27,7 +27,11 @@ HOSTILE = (
     "<style>*{display:none}</style>",
     "<base href=//evil.example>",
     "# <iframe srcdoc='<script>alert(1)</script>'>",
+    "| <script>alert(1)</script> | [a](javascript:x) |\n|:-:|-:|\n| <img src=x onerror=alert(1)> | </td></table> |",
 )
+
+
+TAGS = frozenset("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span table thead tbody tr th td".split())
 
 
 class Tags(HTMLParser):
@@ -55,9 +59,7 @@ def shown(text: str) -> str:
 def test_nothing_that_is_written_becomes_a_tag_that_does_something(text: str) -> None:
     html = html_of(text)
     assert html is not None
-    assert {tag for tag, _ in Tags(html).found} <= set(
-        "p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split()
-    )
+    assert {tag for tag, _ in Tags(html).found} <= TAGS
     assert {attrs for _, attrs in Tags(html).found} <= {(), ("class",), ("start",)}
 
 
@@ -93,7 +95,7 @@ def test_what_markdown_would_swallow_stays() -> None:
 def test_every_line_that_is_written_is_a_line(text: str) -> None:
     html = html_of(text)
     assert html is not None
-    seen = re.sub("<(?:br|/?p|/?li|/?h3)>", "\n", str(html).replace("\n", " "))
+    seen = re.sub("<(?:br|/?p|/?li|/?h3|/?tr)>", "\n", str(html).replace("\n", " "))
     assert words_of(text) == words_of(re.sub("<[^>]*>", "", seen))
 
 
@@ -105,6 +107,38 @@ def words_of(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("text", ["`a\nb`", "![a\nb](c)", '[a](b "c\nd")'])
 def test_where_markdown_would_join_lines_it_is_not_rendered(text: str) -> None:
     assert None is html_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| a | b |\n|---|:-:|\n| 1 | 2 |",
+        "a|b\n-|-\n1|2",
+        "> | a | b |\n> |---|---|\n> | 1 | 2 |",
+        "| a | b |\r\n|---|---|\r\n| 1 | 2 |",
+        "words\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nwords",
+    ],
+)
+def test_a_table_is_a_table(text: str) -> None:
+    html = str(html_of(text))
+    assert [2, 2, 2] == [html.count(tag) for tag in ("<th>", "<td>", "<tr>")]
+
+
+def test_a_bar_that_is_escaped_divides_no_cells() -> None:
+    assert "<td>1 | 2</td>" in str(html_of("| a |\n|---|\n| 1 \\| 2 |"))
+
+
+@pytest.mark.parametrize("row", ["| 1 | 2 | $; |", "| 1 |", "|", "| 1 | 2 | 3", "1|2||"])
+def test_a_table_whose_rows_differ_in_length_is_not_rendered(row: str) -> None:
+    """Markdown would drop the last cells of a row that is too long."""
+    assert None is html_of(f"| a | b |\n|---|---|\n{row}\n")
+
+
+def test_a_huge_table_is_no_larger_than_its_text() -> None:
+    head = "|a" * 2_000 + "|\n" + "|-" * 2_000 + "|\n"
+    assert None is html_of(head + "|\n" * 4_000)
+    rows = "|1|2|\n" * 2_000
+    assert len(str(html_of("|a|b|\n|-|-|\n" + rows))) < 10 * len(rows)
 
 
 def test_what_turns_others_around_is_written_out_within_markdown() -> None:
@@ -155,14 +189,30 @@ def test_every_word_that_is_written_is_shown(parts: list[str]) -> None:
 @given(st.text(max_size=300))
 def test_any_text_is_rendered_or_left_as_it_is(text: str) -> None:
     html = html_of(text)
-    assert html is None or {tag for tag, _ in Tags(html).found} <= set(
-        "p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split()
-    )
+    assert html is None or {tag for tag, _ in Tags(html).found} <= TAGS
 
 
 @pytest.mark.parametrize(
     "seed",
-    ["[", ">", "*a **a ", "![", "[a](", "<", "`a", "- ", "1. a\n", "**x* ", "\\[", "[]", "a**b", "> > > a\n", "_a"],
+    [
+        "[",
+        ">",
+        "*a **a ",
+        "![",
+        "[a](",
+        "<",
+        "`a",
+        "- ",
+        "1. a\n",
+        "**x* ",
+        "\\[",
+        "[]",
+        "a**b",
+        "> > > a\n",
+        "_a",
+        "|a",
+        "|-|\n",
+    ],
 )
 def test_what_is_written_to_hurt_the_parser_takes_seconds_at_most(seed: str) -> None:
     began = time.process_time()

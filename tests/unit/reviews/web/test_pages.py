@@ -14,11 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from samplegate.errors import Unavailable
+from samplegate.reviews.review import Review, Verdict
 from samplegate.urls import target as read_host
 from tests.fakes import page_reviews as shown
 from tests.fakes.hostile_reviews import TRIED, everywhere, hostile
 from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, ReviewersListener, client
 from tests.fakes.reviews import NOW, review, text
+from tests.fakes.visitor import Visitor
 
 pytestmark = pytest.mark.anyio
 
@@ -197,7 +199,7 @@ async def test_nobody_sees_what_is_not_for_them(listener: ReviewersListener) -> 
     await listener.open_review()
     ask = await signed_in(listener, OTHER)
     assert "No pending reviews" in (await ask.get("/reviews")).text
-    assert "No reviews yet" in (await ask.get("/reviews/history")).text
+    assert "No completed reviews yet" in (await ask.get("/reviews/history")).text
     assert [404, 404, 404] == [
         (await ask.get(f"/reviews/{ID}{rest}")).status_code for rest in ("", "/raw", "/content/0")
     ]
@@ -223,7 +225,7 @@ async def test_a_verdict_is_given_under_the_persons_name_at_the_page(listener: R
     await listener.open_review()
     ask = await signed_in(listener)
     found = await post(ask, do="approve")
-    assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
+    assert (303, f"/reviews/{ID}#standing") == (found.status_code, found.headers["location"])
     kept = listener.store.reviews[ID]
     assert ("approved", "ann", "page", NOW) == (kept.state, kept.who, kept.door, kept.decided)
 
@@ -389,7 +391,10 @@ async def test_a_preview_of_a_form_says_what_would_be_sent(listener: ReviewersLi
 
 async def test_the_history_is_filtered_and_has_pages(listener: ReviewersListener) -> None:
     for n in range(60):
-        await listener.open_review(review(id=f"rv_{n:03}", created=NOW + n, server="a" if n % 2 else "b"))
+        found = review(id=f"rv_{n:03}", created=NOW + n, server="a" if n % 2 else "b")
+        await listener.open_review(found)
+        listener.store.decide(found.id, Verdict(word="reject"), who="ben", door="cli", now=NOW + n)
+    await listener.open_review(review(id="rv_pending"))
     ask = await signed_in(listener)
 
     async def ids(query: str) -> tuple[list[str], ParsedPage]:
@@ -404,6 +409,96 @@ async def test_the_history_is_filtered_and_has_pages(listener: ReviewersListener
     assert [] == (await ids("?state=approved"))[0]
     assert [] == (await ids("?reviewer=legal"))[0]
     assert 50 == len((await ids("?kind=nonsense&state=%3Cscript%3E"))[0])
+    assert [50, 50] == [len((await ids(f"?state={state}"))[0]) for state in ("rejected", "pending")]
+
+
+async def test_the_history_tells_who_decided_what_and_what_became_of_it(listener: ReviewersListener) -> None:
+    asked = await listener.open_review(waiter="w", held_until=NOW + 30)
+    listener.store.decide(asked.id, Verdict(word="approve"), who="ben", door="cli", now=NOW)
+    ann = await Visitor(listener.app()).sign_in(OPS)
+    await ann.open("/reviews/history")
+    assert "Approved by ben being used" in ann.page.one("li").text
+    assert listener.store.use([(asked.id, "w", "d1")], now=NOW + 1)
+    await ann.open("/reviews/history")
+    assert "Approved by ben used" in ann.page.one("li").text
+
+
+async def test_after_a_decision_the_next_pending_review_is_one_link_away(listener: ReviewersListener) -> None:
+    for n in range(4):
+        reviewer = "legal" if n == 2 else "ops"
+        await listener.open_review(review(id=f"rv_{n:03}", created=NOW + n, reviewer=reviewer))
+    ann = await Visitor(listener.app()).sign_in(OPS)
+    await ann.open("/reviews/rv_001")
+    assert [] == ann.page.all("a", class_="button primary")
+    await ann.press("Reject")
+    assert ("Next review 2 pending") == ann.page.one(class_="onward").text
+    await ann.follow("Next review")
+    assert ann.url.endswith("/reviews/rv_003")  # not that of another reviewer, and not an earlier one
+    await ann.press("Reject")
+    await ann.follow("Next review")
+    assert ann.url.endswith("/reviews/rv_000")
+    await ann.press("Reject")
+    assert "Back to queue No pending reviews left" == ann.page.one(class_="onward").text
+    await ann.open("/reviews/next?after=rv_000")
+    assert ann.url.endswith("/reviews")
+
+
+async def test_the_next_of_ten_thousand_reviews_is_found_from_any_place(listener: ReviewersListener) -> None:
+    asked = review(id="rv_00000")
+    listener.store.reviews |= {f"rv_{n:05}": replace(asked, id=f"rv_{n:05}", created=NOW + n) for n in range(10_000)}
+    ann = await Visitor(listener.app()).sign_in(OPS)
+    await ann.open("/reviews/next?after=rv_09998")
+    assert ann.url.endswith("/reviews/rv_09999")
+    await ann.follow("Next review (9999 more)")
+    assert ann.url.endswith("/reviews/rv_00000")
+    for unknown in ("", "?after=rv_nothing", "?after=%00%27"):
+        await ann.open(f"/reviews/next{unknown}")
+        assert ann.url.endswith("/reviews/rv_00000")
+
+
+async def test_an_expired_review_is_not_the_next_one(listener: ReviewersListener) -> None:
+    await listener.open_review(review(id="rv_old", created=NOW - 10, expires=NOW - 1))
+    await listener.open_review(review(id="rv_new", created=NOW))
+    ann = await Visitor(listener.app()).sign_in(OPS)
+    await ann.open("/reviews/next")
+    assert ann.url.endswith("/reviews/rv_new")
+
+
+async def test_a_form_without_mistakes_is_checked_with_a_word(listener: ReviewersListener) -> None:
+    await listener.open_review(shown.form({"port": {"type": "integer"}}, ("port",), id=ID))
+    ann = await Visitor(listener.app()).sign_in(OPS)
+    await ann.open(f"/reviews/{ID}")
+    await ann.fill("port", "x").press("Check")
+    assert [] == ann.page.all(class_="fine")
+    await ann.fill("port", "80").press("Check")
+    assert "No problems found. Nothing was sent yet." == ann.page.one(class_="fine").text
+
+
+async def test_a_decision_after_its_requests_end_is_told_as_too_late(listener: ReviewersListener) -> None:
+    await listener.open_review(answers_until=NOW + 5)
+    listener.now = NOW + 6
+    ann = await Visitor(listener.app()).sign_in(OPS)
+    await ann.open(f"/reviews/{ID}")
+    await ann.press("Approve")
+    assert "came too late for the request" in ann.standing
+
+
+async def test_the_bar_of_narrow_screens_never_approves_what_is_not_shown_or_not_read(
+    listener: ReviewersListener,
+) -> None:
+    async def bar(asked: Review) -> list[str]:
+        await listener.open_review(asked)
+        await ann.open(f"/reviews/{asked.id}")
+        buttons = ann.page.one(class_="quick").all("button")
+        return [button.text for button in buttons if "hidden" not in button.attrs]
+
+    ann = await Visitor(listener.app()).sign_in(OPS)
+    assert ["Approve", "Reject"] == await bar(shown.sampling())
+    assert ["Release", "Reject"] == await bar(shown.answer())
+    assert ["Accept and send", "Decline"] == await bar(shown.form())
+    assert ["Decline"] == await bar(shown.url())
+    long = {"messages": [{"role": "user", "content": shown.text("x" * 200_000)}], "maxTokens": 5}
+    assert ["Reject"] == await bar(shown.sampling(id="rv_long", params=long))
 
 
 async def test_a_picture_is_sent_in_a_sandbox_with_the_type_of_its_bytes(listener: ReviewersListener) -> None:

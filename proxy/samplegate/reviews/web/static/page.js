@@ -29,6 +29,18 @@ function tick() {
   return over;
 }
 
+const local = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short",
+});
+
+// Shows times in the browser's time zone. The UTC that the server wrote moves to the tooltip.
+function localize(root) {
+  for (const time of root.querySelectorAll("time:not([title])")) {
+    time.title = time.textContent;
+    time.textContent = local.format(new Date(time.dateTime));
+  }
+}
+
 async function load(address, options) {
   const answer = await fetch(address, { credentials: "same-origin", redirect: "error", ...options });
   return new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -37,7 +49,13 @@ async function load(address, options) {
 // Inserts only HTML that our own server rendered. Replaces lists and notices, never forms, because they contain unsaved input.
 function swap(id, from) {
   const [ours, theirs] = [document.getElementById(id), from.getElementById(id)];
-  if (ours && theirs) ours.replaceWith(document.adoptNode(theirs));
+  if (ours && theirs) {
+    const focused = ours.contains(document.activeElement) ? document.activeElement : null;
+    ours.replaceWith(document.adoptNode(theirs));
+    localize(theirs);
+    const same = [...theirs.querySelectorAll("a")].find((link) => link.href === focused?.href);
+    if (focused) (same ?? theirs).focus({ preventScroll: true });
+  }
   return theirs;
 }
 
@@ -83,7 +101,7 @@ async function reloadStanding() {
   for (const button of document.querySelectorAll(".review button")) button.disabled = true;
 }
 
-if (list || review?.dataset.state === "pending") {
+if (list || review?.dataset.live) {
   const reload = later(list ? reloadList : reloadStanding, 150);
   const source = new EventSource("/reviews/events");
   const light = document.querySelector(".live");
@@ -93,11 +111,64 @@ if (list || review?.dataset.state === "pending") {
   });
   source.addEventListener("error", () => light?.classList.remove("on"));
   source.addEventListener("change", (event) => {
-    if (list || JSON.parse(event.data).review === review.dataset.review) reload();
+    const change = JSON.parse(event.data);
+    if (change.what === "opened") notify(change);
+    if (list || change.review === review.dataset.review) reload();
   });
   setInterval(() => tick() && reload(), 1000);
 }
 tick();
+localize(document);
+
+// Notifications of this browser, only after a click on the button. They name the server and the kind of request, never its content.
+const OPTED_IN = "samplegate.notify";
+
+function optedIn() {
+  try {
+    return localStorage.getItem(OPTED_IN) === "yes" && Notification.permission === "granted";
+  } catch {
+    return false; // the browser has no notifications, or no storage
+  }
+}
+
+function notify(change) {
+  if (!optedIn() || (document.visibilityState === "visible" && document.hasFocus())) return;
+  try {
+    const what = { sampling: "Sampling request", elicitation: "Form or URL request" }[change.kind] ?? "Request";
+    const told = new Notification("Review pending", { body: `${what} from ${change.server}`, tag: change.review });
+    told.addEventListener("click", () => {
+      focus();
+      location.assign(`/reviews/${encodeURIComponent(change.review)}`);
+    });
+  } catch {
+    // some mobile browsers have no notifications from pages
+  }
+}
+
+const bell = document.getElementById("notify");
+
+function ring() {
+  const on = optedIn();
+  bell.hidden = false;
+  bell.disabled = Notification.permission === "denied";
+  bell.setAttribute("aria-pressed", String(on));
+  bell.textContent = bell.disabled ? "Notifications are blocked in this browser" : on ? "Notifications: on" : "Notifications: off";
+}
+
+if (bell && "Notification" in window && window.isSecureContext) {
+  bell.addEventListener("click", async () => {
+    const wanted = !optedIn();
+    if (wanted && Notification.permission === "default") await Notification.requestPermission();
+    try {
+      if (wanted) localStorage.setItem(OPTED_IN, "yes");
+      else localStorage.removeItem(OPTED_IN);
+    } catch {
+      // without storage there is nothing to remember
+    }
+    ring();
+  });
+  ring();
+}
 
 // Enables the buttons that fit the input. The server checks in the preview and again at submission: it refuses a button that would drop
 // an input. Until the preview arrives, "typing" disables the button that approves the request as it is.
@@ -108,6 +179,7 @@ function follow(form, touched) {
     button.disabled = touched === "typing" ? button.dataset.fits === "untouched" : !fits;
     button.classList.toggle("approve", fits);
     button.classList.toggle("secondary", !fits);
+    if (button.closest(".quick") && touched !== "typing") button.hidden = !fits;
   }
 }
 
