@@ -230,7 +230,7 @@ def _opened_message(fields: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]
 
 def _ended_message(fields: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     """What was decided, as the title, and by whom. The ID comes last."""
-    action = (fields["verdict"] or {}).get("action")
+    action = str((fields["verdict"] or {}).get("action"))
     title = f"{_ACTIONS.get(action) or fields['state'].capitalize()}: {title_of(fields)}"
     who = f"by {_short(fields['who'])} " if fields["who"] else ""
     door = f"({fields['door']})" if fields["door"] not in (None, "gate") else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote, urlencode
 
@@ -33,7 +34,7 @@ from samplegate.reviews.review import (
     expired,
     scrub_verdict,
 )
-from samplegate.reviews.store import ReviewStore
+from samplegate.reviews.store import ReviewStore, ReviewTransactions
 from samplegate.reviews.views import withdrawn_for
 from samplegate.reviews.web import diff, forms, render, sign_in
 from samplegate.reviews.web.content import Block, ContentReader, PageBudget, ShownText
@@ -278,12 +279,15 @@ async def next_pending(store: ReviewStore, person: Person, after: str, now: floa
     ``after`` itself. None if there is no other."""
     wanted = Filter(reviewers=person.reviewers_among(None), states=("pending",), limit=NEXT, oldest_first=True)
     for before in (after[:100] or None, None):
-        page = replace(wanted, before=before)
-        found = await store.read(lambda store, page=page: store.list(page))  # type: ignore[misc]
+        found = await store.read(partial(_listed, wanted=replace(wanted, before=before)))
         for review in found:
             if review.id != after and expired(review, now) is None:
                 return review.id
     return None
+
+
+def _listed(store: ReviewTransactions, wanted: Filter) -> Sequence[Review]:
+    return store.list(wanted)
 
 
 async def count_pending(store: ReviewStore, person: Person, besides: Review) -> int:
