@@ -14,7 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -22,7 +22,9 @@ import msgspec
 
 from samplegate import __version__
 from samplegate.audit.record import CONTENTS, MEMBERS
+from samplegate.cli import bundled
 from samplegate.cli import main as cli
+from samplegate.cli.manual import slug_of
 from samplegate.config import ProcessSettings, RunSettings
 from samplegate.config.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
 from samplegate.config.serve_settings import ServeSettings
@@ -36,7 +38,7 @@ from samplegate.server.admin import ROUTES
 from samplegate.telemetry.definitions import METRICS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGES: Final = tuple(ROOT / name for name in ("policies/README.md", "deploy/README.md", "docs/commands.md"))
+PAGES: Final = tuple(ROOT / name for name in sorted({*bundled.PAGES.values()} - {"CHANGELOG.md"}))
 TABLE: Final = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 NAMES: Final = [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
@@ -368,9 +370,29 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
 """All tables by the names in the comments of the pages."""
 
 
-def with_tables(text: str) -> str:
+def with_tables(page: Path) -> str:
     """A page with its tables as the code describes them."""
-    return TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
+    text = page.read_text("utf-8")
+    return TABLE.sub(lambda found: f"{found[1]}\n{_linked(TABLES[found[2]](), page)}\n{found[3]}", text)
+
+
+def _linked(text: str, page: Path) -> str:
+    """Text whose links to headings also name the page, where another page of the same folder has the heading."""
+    return re.sub(r"\]\(#([\w-]+)\)", lambda link: f"]({_page_of(link[1], page)}#{link[1]})", text)
+
+
+def _page_of(heading: str, page: Path) -> str:
+    beside = sorted(page.parent.glob("*.md"))
+    return (
+        next((each.name for each in beside if each != page and heading in _headings(each)), "")
+        if (heading not in _headings(page))
+        else ""
+    )
+
+
+@cache
+def _headings(page: Path) -> frozenset[str]:
+    return frozenset(slug_of(heading) for heading in re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -378,7 +400,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write the tables of the documentation from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page would change")
     args = parser.parse_args(argv)
-    changed = [(page, new) for page in PAGES if (new := with_tables(old := page.read_text("utf-8"))) != old]
+    changed = [(page, new) for page in PAGES if (new := with_tables(page)) != page.read_text("utf-8")]
     for page, new in changed:
         print(page.relative_to(ROOT))
         if not args.check:

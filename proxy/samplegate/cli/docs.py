@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=START,
         metavar="TOPIC",
-        help="page (policies), heading (limits), heading of a page (deploy/settings) or shipped policy (ci.yaml);"
+        help="page (policies), heading (limits), heading of a page (settings/callers) or shipped policy (ci.yaml);"
         " default: the overview",
     )
     parser.add_argument("--list", action="store_true", help="list the topics instead")

@@ -73,7 +73,10 @@ class Manual:
             return Found(self.texts[file])
         page, _, slug = topic.rpartition("/")
         slug = slug_of(slug)
-        several = [each for each in self._all() if each.slug == slug and page in ("", each.page)]
+        named_so = [each for each in self._all() if each.slug == slug]
+        several = [each for each in named_so if page in ("", each.page)]
+        if not several and page in self.pages:  # the section has moved to another page
+            several = named_so
         if not several:
             return None
         text = "\n".join(self.texts[self.pages[several[0].page]].split("\n")[several[0].start : several[0].end])
@@ -143,7 +146,8 @@ class Manual:
     def _topic_of(self, place: str, anchor: str) -> str | None:
         """The topic of a link's target; None for a file that is not bundled."""
         for name, path in self.pages.items():
-            if place in (path, posixpath.dirname(path) or path) and not (name == "commands" and place != path):
+            index = posixpath.basename(path) == "README.md" and place == posixpath.dirname(path)
+            if place == path or index:
                 section = next((each for each in self.sections[name] if each.slug == anchor), None)
                 return name if section is None else self._short(section)
         return posixpath.basename(place) if place in self.texts else None

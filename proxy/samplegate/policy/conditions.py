@@ -101,7 +101,7 @@ def names_call(match: Match) -> bool:
 
 
 def no_urls() -> Condition:
-    """A rule matches URLs only if it has ``mode: url`` (policies/README.md, "Conditions")."""
+    """A rule matches URLs only if it has ``mode: url`` (policies/conditions.md, "Conditions")."""
     return Condition(
         "mode",
         attrgetter("is_url"),

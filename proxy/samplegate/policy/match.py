@@ -126,7 +126,7 @@ class Matcher(msgspec.Struct, frozen=True):
 
     def holds(self, facts: Facts | Known, every: bool) -> Holds:
         """Whether it matches. With several candidate calls, ``every`` requires a match for all of them, otherwise one
-        is enough (policies/README.md, "The call")."""
+        is enough (policies/conditions.md, "The call")."""
         if not self.names_call:
             return _all(self.probes, facts)
         calls = facts.calls

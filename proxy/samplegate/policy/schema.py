@@ -1,6 +1,6 @@
 """Pure. The policy's schema: the keys of the file as typed values, each with its description for editors.
 
-``policy/file/load.py`` loads a policy, and ``match.py`` evaluates a match. The tables of policies/README.md have the
+``policy/file/load.py`` loads a policy, and ``match.py`` evaluates a match. The tables of policies/*.md have the
 same descriptions. These are msgspec structs, not pydantic models: pydantic would add 130 ms and 12 MiB to the start of
 every wrapped server, and frames need msgspec anyway. Annotations are evaluated in this module, because msgspec would
 otherwise compile each of them at every start (5 ms).

@@ -1,7 +1,7 @@
 """Pure. Structs of a ``*_test.yaml`` file: cases, steps, short forms of requests, and scenes, each key with its
 description for editors.
 
-``policytest/load.py`` reads the file's text and rejects contradictions. The tables of policies/README.md have the same
+``policytest/load.py`` reads the file's text and rejects contradictions. The tables of policies/tests.md have the same
 descriptions.
 """
 

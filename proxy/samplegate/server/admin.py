@@ -41,7 +41,7 @@ ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
         "Reloads all files: 200 with the changes, or 422 with every problem and its place; then nothing changes.",
     ),
 }
-"""The method and the description of each path, which deploy/README.md lists."""
+"""The method and the description of each path, which deploy/metrics.md lists."""
 JSON: Final = "application/json"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="samplegate admin"')
 

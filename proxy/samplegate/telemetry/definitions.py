@@ -1,7 +1,7 @@
 """Definitions of all metrics: names, types, labels and help.
 
-Each metric has a row in deploy/README.md. Labels come from finite sets that the operator controls, never from a peer. A
-renamed metric needs an entry in the changelog.
+Each metric has a row in deploy/metrics.md. Labels come from finite sets that the operator controls, never from a peer.
+A renamed metric needs an entry in the changelog.
 """
 
 from __future__ import annotations

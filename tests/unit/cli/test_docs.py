@@ -88,6 +88,8 @@ def test_a_section_ends_at_the_next_heading_of_its_level_and_examples_are_unchan
         ("docs/other.md", "# Other\n"),
         ("OTHER", "# Other\n"),
         ("Only there", "## Only there\n"),
+        ("guide/only-there", "## Only there\n"),
+        ("docs/guide.md#only-there", "## Only there\n"),
         ("guide/7", "**7. A decision.** Why.\n"),
         ("8", "**8. Another.** Why.\n"),
         ("a.yaml", "version: 1\n"),
@@ -174,7 +176,7 @@ def test_the_home_page_is_printed_only_if_there_is_one(run: Run, monkeypatch: py
 def test_a_topic_is_printed_with_a_note_about_its_links(run: Run) -> None:
     ended = run("docs", "limits")
     assert (0, "") == (ended.code, ended.err)
-    assert ended.out.startswith("## Limits\n")
+    assert ended.out.startswith("# Limits\n")
     assert "\n---\n\nLinks name topics: samplegate docs TOPIC\n" in ended.out
     assert bundled("policies/ci.yaml") == run("docs", "ci.yaml").out
 

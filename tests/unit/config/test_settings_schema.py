@@ -18,7 +18,7 @@ from tests.paths import ROOT
 
 EXAMPLE = re.findall(
     r"```yaml\n(policy: .*?)```",
-    (ROOT / "deploy" / "README.md").read_text(encoding="utf-8"),
+    (ROOT / "deploy" / "settings.md").read_text(encoding="utf-8"),
     re.DOTALL,
 )[0]
 SCHEMA = jsonschema.Draft202012Validator(json_schema())

@@ -1,4 +1,4 @@
-"""The example in deploy/README.md loads, and the data behind its tables is complete."""
+"""The example in deploy/settings.md loads, and the data behind its tables is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from samplegate.server import admin
 from samplegate.server.admin import ROUTES
 from tests.paths import ROOT
 
-PAGE = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "deploy" / "settings.md").read_text(encoding="utf-8")
 
 
 def test_the_settings_that_stand_there_as_an_example_are_none_but_for_their_files(tmp_path: Path) -> None:

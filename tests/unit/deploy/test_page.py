@@ -1,4 +1,4 @@
-"""The claims of deploy/README.md about operating the daemon, as far as a test can check them."""
+"""The claims of the pages of deploy/ about operating the daemon, as far as a test can check them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from samplegate.server.reload import LIVE
 from tests.fakes.system_programs import DEPLOY
 from tests.paths import ROOT
 
-PAGE: Final = (DEPLOY / "README.md").read_text("utf-8")
+PAGE: Final = "".join(page.read_text("utf-8") for page in sorted(DEPLOY.glob("*.md")))
 
 
 def section(title: str) -> str:
-    """The text under a third-level heading."""
-    return PAGE.partition(f"\n### {title}\n")[2].partition("\n##")[0]
+    """The text under a second-level heading."""
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n#")[0]
 
 
 def test_every_setting_that_a_reload_takes_stands_there_and_no_other() -> None:

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from docs import generate
-from samplegate.cli import main
+from samplegate.cli import bundled, main
 from samplegate.config import SettingsError
 from samplegate.config.serve import load_serve
 from samplegate.policy import schema, script
@@ -22,40 +22,28 @@ from samplegate.policytest import play, suite
 from samplegate.yamlfile.tree import compose, plain_value
 from tests.paths import ROOT
 
-REFERENCE: Final = ROOT / "policies" / "README.md"
 README: Final = ROOT / "README.md"
-OPERATORS: Final = ROOT / "deploy" / "README.md"
 DECISIONS: Final = ROOT / "docs" / "decisions.md"
-PAGES: Final = [
-    README,
-    REFERENCE,
-    ROOT / "proxy" / "README.md",
-    OPERATORS,
-    ROOT / "action" / "README.md",
-    DECISIONS,
-    ROOT / "docs" / "commands.md",
-    ROOT / "docs" / "runbook.md",
-    ROOT / "bench" / "README.md",
-]
+PAGES: Final = [ROOT / path for path in bundled.PAGES.values() if path != "CHANGELOG.md"]
+REFERENCE: Final = [page for page in PAGES if page.parent.name == "policies"]
+OPERATORS: Final = [page for page in PAGES if page.parent.name == "deploy"]
 
 FENCE: Final = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODELS: Final = "version: 1\nmodels: [{name: smart, model: a/b}]\nrules:\n"
 
 
 def examples(path: Path) -> list[Any]:
-    if not path.exists():
-        return []
     found = [match for match in FENCE.finditer(path.read_text()) if match[1] in {"yaml", "yml"}]
     return [
-        pytest.param(match[2] or "policy", match[3], id=f"{path.parent.name}-{index}")
+        pytest.param(match[2] or "policy", match[3], id=f"{path.parent.name}-{path.stem}-{index}")
         for index, match in enumerate(found)
     ]
 
 
 def example_under(heading: str, sort: str) -> str:
     """The first example of one kind below a heading of the reference."""
-    text = REFERENCE.read_text()
-    behind = text[re.search(rf"^#+ {re.escape(heading)}$", text, re.MULTILINE).end() :]  # type: ignore[union-attr]
+    parts = (re.split(rf"^#+ {re.escape(heading)}$", page.read_text("utf-8"), flags=re.MULTILINE) for page in REFERENCE)
+    behind = next(part[1] for part in parts if len(part) > 1)
     return next(match[3] for match in FENCE.finditer(behind) if match[2] == sort)
 
 
@@ -64,9 +52,7 @@ def fits_schema(text: str) -> bool:
 
 
 def test_the_tables_of_the_pages_are_those_of_the_code() -> None:
-    stale = [
-        page.name for page in generate.PAGES if generate.with_tables(page.read_text("utf-8")) != page.read_text("utf-8")
-    ]
+    stale = [page.name for page in generate.PAGES if generate.with_tables(page) != page.read_text("utf-8")]
     assert [] == stale, "run `make docs`"
 
 
@@ -99,7 +85,7 @@ def is_own_struct(value: object, module: str) -> bool:
 
 
 def test_the_reference_names_every_value_that_a_key_can_take() -> None:
-    text = REFERENCE.read_text()
+    text = "".join(page.read_text("utf-8") for page in REFERENCE)
     for literal in re.findall(r"'(?:enum|const)': (\[[^\]]*\]|'[^']*')", str(json_schema())):
         for word in re.findall(r"'([^']*)'", literal):
             assert f"`{word}" in text, word
@@ -107,7 +93,8 @@ def test_the_reference_names_every_value_that_a_key_can_take() -> None:
 
 @pytest.mark.parametrize(
     ("sort", "text"),
-    examples(REFERENCE) + examples(README) + [each for each in examples(OPERATORS) if each.values[0] == "settings"],
+    [each for page in [*REFERENCE, README] for each in examples(page)]
+    + [each for page in OPERATORS for each in examples(page) if each.values[0] == "settings"],
 )
 def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
     match sort:
@@ -152,7 +139,7 @@ def test_a_shipped_file_is_named_in_the_reference_and_has_no_problem(path: Path)
     if path.stem.endswith("_test"):
         assert cases.load_cases(text, file=path.name).cases
     elif "rules:" in text:
-        assert f"({path.name})" in REFERENCE.read_text()
+        assert f"({path.name})" in (ROOT / "policies" / "README.md").read_text()
         load(text, file=path.name, environment={})
 
 
@@ -183,7 +170,7 @@ def test_every_command_and_flag_of_the_pages_exists(capsys: pytest.CaptureFixtur
             flag = re.match(r"--[a-z-]+", line)
             if flag and not any(flag[0] in each for each in helps.values()):
                 unknown.append(f"{page.name}: {flag[0]}")
-    assert {"README.md: --init", "README.md: --log-format"} >= set(unknown), (
+    assert {"daemon.md: --init", "settings.md: --log-format"} >= set(unknown), (
         "those are Docker's, and one that the page says is none"
     )
 

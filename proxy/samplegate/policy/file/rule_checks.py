@@ -199,7 +199,7 @@ def _kinds(draft: Draft, path: Path, match: Match) -> None:
 
 
 def _url(draft: Draft, path: Path, match: Match) -> None:
-    """Report a condition on a URL without `mode: url`. A rule matches URLs only with it (policies/README.md,
+    """Report a condition on a URL without `mode: url`. A rule matches URLs only with it (policies/conditions.md,
     "Conditions"), so this one would never match."""
     for name in _given(match, URL_ONLY):
         if (
@@ -349,7 +349,7 @@ def _covers(first: _Shape, later: _Shape) -> bool:
         if name not in later.conditions or not _implied(name, value, later.conditions[name]):
             return False
     if (first.names_call or first.doubts) and not first.is_deny and later.is_deny:
-        # of several candidate calls, a deny needs one, other effects need all (policies/README.md, "The call")
+        # of several candidate calls, a deny needs one, other effects need all (policies/conditions.md, "The call")
         return False
     if first.web_only and later.may_be_url and not later.web_only and first.match.scheme is None:
         return False

@@ -1,4 +1,4 @@
-"""Pure. Timeouts of rules and reviews, checked against the timeouts of the peers (policies/README.md, "Client and
+"""Pure. Timeouts of rules and reviews, checked against the timeouts of the peers (policies/peers.md, "Client and
 servers").
 
 The module also computes the time that reviewers really have: their own timeout, limited by the peers' timeouts.
