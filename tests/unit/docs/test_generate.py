@@ -1,0 +1,20 @@
+"""`make docs`: the tables of the pages, whose links lead to the page that has the heading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs import generate
+
+
+def test_a_link_of_a_table_names_the_page_of_its_folder_that_has_the_heading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "TABLES", {"keys": lambda: "[a](#here), [b](#over-there), [c](#nowhere)\n"})
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n## Here\n\n<!-- table: keys -->\nold\n<!-- end -->\n")
+    (tmp_path / "other.md").write_text("# Other\n\n### Over there\n\n## Here\n")
+    written = generate.with_tables(page).partition("<!-- table: keys -->\n")[2]
+    assert "\n[a](#here), [b](other.md#over-there), [c](#nowhere)\n\n<!-- end -->\n" == written
