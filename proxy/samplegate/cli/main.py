@@ -25,7 +25,8 @@ exit codes:
   0  success; for run: the client closed its input and the server was stopped
   1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
      replay --fail-on-change: a decision changed; report --run: the run meets a word of --fail-on;
-     reviews: a decision was refused or came too late; why: no record was found
+     reviews: a decision was refused or came too late; why: no record was found;
+     wrap --check: a server is not wrapped; unwrap: a server cannot be unwrapped
   2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
      policy or the settings; for run: the server could not be started or did not answer its first request;
      for report --run: it cannot be told whether the run failed
@@ -53,6 +54,8 @@ _FAILURES: Final = {
     "replay": "a problem in the policy; with --fail-on-change: a decision changed",
     "why": "no record of the decision was found",
     "reviews": "a decision was refused or came too late",
+    "wrap": "with --check: a server is not wrapped",
+    "unwrap": "a server cannot be unwrapped; with --check: a server is wrapped",
     "init": "a file already exists",
 }
 """The meaning of exit code 1, for the commands that have one."""
@@ -70,6 +73,9 @@ COMMANDS: Final = {
     "reviews": ("samplegate.cli.reviews", "list pending reviews and decide them"),
     "token": ("samplegate.cli.token", "create a token for a caller or a user, and its hash for the settings"),
     "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),
+    "wrap": ("samplegate.cli.wrap", "put the gate before the servers in the configuration of MCP clients"),
+    "unwrap": ("samplegate.cli.unwrap", "remove the gate from the servers in the configuration of MCP clients"),
+    "clients": ("samplegate.cli.clients", "list the configuration files of MCP clients, and which servers are wrapped"),
     "init": ("samplegate.cli.init", "write a starter policy or a shipped one, with its tests"),
     "docs": ("samplegate.cli.docs", "print a page or a section of the documentation"),
 }

@@ -29,11 +29,11 @@ PURE: Final = frozenset({"ci", "policy", "protocol", "yamlfile"})
 # of pure modules imports only the ground and the listed names. Remove an arrow that nothing uses.
 _EDGES: Final = frozenset("audit config limits reviews sampler telemetry transport".split())
 ARROWS: Final = {
-    name: frozenset[str]() for name in {*GROUND, "__init__", "ci", "protocol", *_EDGES, "gate", "demo"}
+    name: frozenset[str]() for name in {*GROUND, "__init__", "ci", "clients", "protocol", *_EDGES, "gate", "demo"}
 } | {
     "__main__": frozenset({"cli"}),
     "auth": frozenset({"config"}),
-    "cli": frozenset({"audit", "config", "policytest", "reviews", "runtime", "server"}),
+    "cli": frozenset({"audit", "clients", "config", "policytest", "reviews", "runtime", "server"}),
     "policy": frozenset({"protocol"}),
     "policytest": frozenset({"gate", "limits"}),
     "runtime": _EDGES | {"gate"},
@@ -53,7 +53,7 @@ IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
 SLOW: Final = frozenset(
     "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it markupsafe mcp mcp_types "
-    "nh3 prometheus_client pydantic pydantic_settings rich sqlalchemy starlette uvicorn watchfiles".split()
+    "nh3 prometheus_client pydantic pydantic_settings rich sqlalchemy starlette tomlkit uvicorn watchfiles".split()
 )
 """Most cost tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
 PYDANTIC: Final = frozenset({"pydantic", "pydantic_settings"})
