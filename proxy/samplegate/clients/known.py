@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ntpath
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -192,8 +192,8 @@ def _folders(platform: str, environ: Mapping[str, str], cwd: str) -> dict[str, t
     return found
 
 
-def _above(folder: str, parent: object) -> Iterator[str]:
-    assert callable(parent)
+def _above(folder: str, parent: Callable[[str], str]) -> Iterator[str]:
+    """A folder and those above it."""
     for _ in range(MAX_PARENTS):
         yield folder
         above = parent(folder)
