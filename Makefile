@@ -26,6 +26,7 @@ BUDGET := --hypothesis-profile dev --cpu-budget 0.5 --durations 0 --durations-mi
 SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/acceptance/sdk/.envs
 AGENTS := tests/adoption/agents
+DASHBOARD := tests/deployment/grafana
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -85,6 +86,11 @@ $(AGENTS)/node_modules/.installed: $(AGENTS)/package.json $(AGENTS)/package-lock
 	@$(NODE) node $(AGENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
 	@touch $@
 
+$(DASHBOARD)/node_modules/.installed: $(DASHBOARD)/package.json $(DASHBOARD)/package-lock.json $(ENVS)/node/.installed
+	@echo "installing the types of Grafana's dashboards from npm"
+	@$(NODE) npm --prefix $(DASHBOARD) ci --ignore-scripts
+	@touch $@
+
 # --- using it -------------------------------------------------------------------------------------------------------------------------
 
 demo: install ## run a server that asks and a client that cannot answer, with the gate between them
@@ -127,7 +133,7 @@ pythons: dev ## the unit tests on the other Python versions of this machine (PYT
 resolution: dev ## whether the dependencies resolve to wheels, by platform and Python version (asks the package index)
 	@$(BIN)/python -m tests.adoption.pythons.resolution
 
-deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and systemd's tools
+deployment: dev packages $(DASHBOARD)/node_modules/.installed ## what deploy/ ships, with Prometheus, promtool, systemd's tools and the types of Grafana's dashboards
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
 soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and many requests that wait for reviewers (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
@@ -152,7 +158,7 @@ types: dev ## mypy --strict and pyright
 	@$(BIN)/mypy
 	@$(BIN)/python -m pyright
 
-coverage: dev counterparts packages ## run the tests and report the lines that they do not reach
+coverage: dev counterparts packages $(DASHBOARD)/node_modules/.installed ## run the tests and report the lines that they do not reach
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(addprefix --ignore ,$(ADOPTION)) $(ARGS)
 	@$(BIN)/coverage combine --quiet
@@ -174,6 +180,8 @@ lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@$(NPM) install --package-lock-only --ignore-scripts
 	@rm -rf $(AGENTS)/package-lock.json $(AGENTS)/node_modules # what is installed would go into the lock without its hashes
 	@$(NODE) npm --prefix $(AGENTS) install --package-lock-only --ignore-scripts
+	@rm -f $(DASHBOARD)/package-lock.json
+	@$(NODE) npm --prefix $(DASHBOARD) install --package-lock-only --ignore-scripts
 	@rm -f bench/package-lock.json
 	@$(NODE) npm --prefix bench install --package-lock-only --ignore-scripts
 
@@ -186,5 +194,5 @@ sbom: build ## write the SBOM of the wheel (CycloneDX JSON) beside it in dist/
 	@$(BIN)/python -m docs.sbom $$(ls -t dist/samplegate-*.whl | head -n 1)
 
 clean: ## remove everything that make created, including the environments
-	rm -rf $(VENV) $(ENVS) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules $(DASHBOARD)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

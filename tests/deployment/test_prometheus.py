@@ -38,15 +38,17 @@ rules:
 ASK_SECRET: Final = {"ask": {"method": "elicitation/create", "params": {**FORM, "message": "what is the secret?"}}}
 ASK_PERSON: Final = {"ask": {"method": "elicitation/create", "params": {**FORM, "message": "is there somebody?"}}}
 MAY_BE_EMPTY: Final = {
-    "Wait for limits",  # nobody waits here
+    "Wait for limits",  # no request waits here
     "Time to first token",  # nothing streams here
-    "Needs attention",
     "Fallbacks",
-    "Dropped",
+    "Unpriced calls",
+    "Warnings and overruns",
+    "Loops and secrets",
+    "Messages dropped",
+    "Review store",
     ("Rejected requests", "B"),
     ("Internal errors", "A"),
-    ("Internal errors", "C"),
-    ("Decision log", "A"),
+    ("Records not written", "A"),
 }
 """What shows something only where something is wrong, or where a provider is asked: by panel, or by panel and query."""
 

@@ -47,6 +47,40 @@ def test_ids_and_titles_stand_once_and_no_panel_covers_another() -> None:
     assert range(24) == range(min(x for x, _ in cells), max(x for x, _ in cells) + 1)
 
 
+DRAWN: Final = {
+    "Failed": "SamplegateServerErrors",
+    "Not answered": "SamplegateUnanswered",
+    "Not answered by server": "SamplegateUnanswered",
+    "Denied": "SamplegateDenied",
+    "Denied by server": "SamplegateDenied",
+    "Failing model calls": "SamplegateModelFailing",
+    "Failing calls by model": "SamplegateModelFailing",
+    "Refused by limit": "SamplegateLimitRefusing",
+    "Oldest review": "SamplegateReviewWaiting",
+    "Oldest pending review": "SamplegateReviewWaiting",
+    "Files open": "SamplegateOpenFiles",
+    "Open files": "SamplegateOpenFiles",
+    "Event-loop lag": "SamplegateEventLoopLate",
+}
+"""Panels that turn red where an alert fires."""
+
+
+@pytest.mark.parametrize("title", DRAWN)
+def test_a_panel_turns_red_where_its_alert_fires(title: str) -> None:
+    (panel,) = (panel for panel in PANELS if panel["title"] == title)
+    (rule,) = (alert for alert in alerts() if alert["alert"] == DRAWN[title])
+    defaults = panel["fieldConfig"]["defaults"]
+    last = defaults["thresholds"]["steps"][-1]
+    assert ("red", float(re.findall(r"> ([\d.]+)", rule["expr"])[-1])) == (last["color"], last["value"])
+    assert panel["type"] == "stat" or "dashed" == defaults["custom"]["thresholdsStyle"]["mode"]
+
+
+def test_the_dashboard_begins_with_what_is_wrong() -> None:
+    rows = [panel["title"] for panel in BOARD["panels"] if panel["type"] == "row"]
+    assert ["Is anything wrong?", "Requests", "Models and cost", "Limits and budgets"] == rows[:4]
+    assert ["Reviews", "Runs", "Clients", "Processes"] == rows[4:]
+
+
 @pytest.mark.parametrize(("of", "text"), TEXTS, ids=[name for name, _ in TEXTS])
 def test_a_query_is_about_metrics_that_there_are_by_labels_that_they_have(of: str, text: str) -> None:
     for name, selector in re.findall(r"\b((?:samplegate|process)_\w+|up)\b(?:\{([^}]*)\})?", text):

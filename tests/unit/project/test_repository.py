@@ -93,7 +93,9 @@ def test_locks_agree_on_what_they_share() -> None:
     assert {} == {name: versions for name, versions in pins.items() if len(versions) > 1}
 
 
-@pytest.mark.parametrize("folder", ["tests/acceptance/sdk", "tests/adoption/agents", "bench"])
+@pytest.mark.parametrize(
+    "folder", ["tests/acceptance/sdk", "tests/adoption/agents", "tests/deployment/grafana", "bench"]
+)
 def test_the_npm_lock_has_hashes_and_no_address(folder: str) -> None:
     lock = json.loads((ROOT / folder / "package-lock.json").read_text("utf-8"))
     packages = {name: entry for name, entry in lock["packages"].items() if name}
