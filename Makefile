@@ -97,7 +97,7 @@ demo: install ## run a server that asks and a client that cannot answer, with th
 	@$(BIN)/samplegate demo
 
 demo-review: install ## run a server whose requests you decide on a page or the command line (ARGS=--answer-by-itself decides for you)
-	@$(BIN)/python -m samplegate.demo.review $(ARGS)
+	@$(BIN)/samplegate demo --review $(ARGS)
 
 bench: dev $(ENVS)/node/.installed ## measure the gate against the floor, the bare server and other proxies (BASE=v0.1.0: also an earlier version)
 	@$(BIN)/python bench/run.py $(if $(BASE),--base $(BASE)) $(ARGS)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
 import textwrap
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from samplegate.demo import client, server
 from samplegate.demo.client import TOOL, CallReport, Era
+from samplegate.demo.output import indented, own_command
 
 POLICY: Final = Path(__file__).with_name("demo.yaml")
 """A copy of policies/demo.yaml, which is for readers, because an installed package has no repository. A test keeps the
@@ -154,9 +154,10 @@ def _answered(record: dict[str, Any]) -> bool:
     return record.get("outcome") == "answered"
 
 
-OK, FAILED = 0, 1
+OK, FAILED, WRONG_USAGE = 0, 1, 2
+MAX_SECONDS: Final = 86_400
+"""A day: the longest wait of `--review`."""
 ERAS: Final[tuple[Era, ...]] = ("legacy", "modern")
-WIDTH: Final = 110
 
 INTRODUCTION: Final = f"""\
 A user-account server has a tool, {TOOL}. During the call, the tool asks a model to rate the risk,
@@ -170,14 +171,53 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--era",
         choices=("legacy", "modern"),
-        help="protocol version: 2025-11-25 and older (legacy) or 2026-07-28 (modern); default: both in turn",
+        help="protocol version: 2025-11-25 and older (legacy) or 2026-07-28 (modern); default: both in turn, or modern"
+        " with --review",
+    )
+    parser.add_argument(
+        "--review",
+        action="store_true",
+        help="run a server whose requests you decide instead, on a page or the command line",
+    )
+    parser.add_argument(
+        "--answer-by-itself",
+        action="store_true",
+        help="with --review: decide both requests over the REST API, without a user",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        help="with --review: how long to wait for the decisions (default: 900)",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="with --review: keep the gate's state and log, and print their folder"
     )
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to {MAX_SECONDS}")
+    return value
+
+
 def command(args: argparse.Namespace) -> int:
-    """Run the demo in ``args.era`` (legacy, modern) or in both. Returns 0, or 1 with a message on stderr after a
-    problem."""
-    era: Era | None = getattr(args, "era", None)
+    """Run the demo in ``args.era`` (legacy, modern) or in both, or the demo of reviews. Returns 0, 1 with a message on
+    stderr after a problem, or 2 after wrong usage."""
+    if args.review:
+        from samplegate.demo import review
+
+        return review.command(args)
+    given = {"--answer-by-itself": args.answer_by_itself, "--seconds": args.seconds, "--keep": args.keep}
+    for option, value in given.items():
+        if value:
+            print(f"samplegate: demo: {option} needs --review; add it", file=sys.stderr)
+            return WRONG_USAGE
+    era: Era | None = args.era
     folder = Path(tempfile.mkdtemp(prefix="samplegate-demo-"))
     print(INTRODUCTION)
     alone = without_gate(folder)
@@ -279,12 +319,6 @@ def _print_next_steps() -> None:
     )
 
 
-def own_command() -> list[str]:
-    """Command that starts this installation with any PATH, because clients have a PATH of their own."""
-    beside = shutil.which("samplegate", path=str(Path(sys.executable).parent))
-    return [sys.executable, "-m", "samplegate"] if beside is None else [beside]
-
-
 def _print_problems(demo_pass: DemoPass) -> None:
     for problem in demo_pass.problems:
         print(f"samplegate demo: {demo_pass.era}: {problem}", file=sys.stderr)
@@ -293,14 +327,3 @@ def _print_problems(demo_pass: DemoPass) -> None:
             f"end of stderr ({demo_pass.stderr}):\n{textwrap.indent(text[-3000:], '  ')}",
             file=sys.stderr,
         )
-
-
-def indented(text: str, by: int = 2) -> str:
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=" " * by,
-        subsequent_indent=" " * (by + 3),
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

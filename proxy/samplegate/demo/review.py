@@ -1,4 +1,5 @@
-"""Review demo: a server asks a model and a user, and you decide both requests on the page or the command line.
+"""`samplegate demo --review`: a server asks a model and a user, and you decide both requests on the page or the
+command line.
 
 All processes are real. The demo prints where to decide, and the answers that the server got. It decides nothing itself,
 except with --answer-by-itself.
@@ -29,8 +30,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
 
-from samplegate.demo.client import MODES, CallReport, Era
-from samplegate.demo.main import indented, own_command
+from samplegate.demo.client import CallReport, Era
+from samplegate.demo.output import indented, own_command
 from samplegate.demo.review_server import RESTART, SUMMARIZE
 
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -235,6 +236,8 @@ CALLS: Final = ((SUMMARIZE, {"incident": "INC-7"}), (RESTART, {"service": "check
 REVIEWS_TIMEOUT: Final = 60.0
 """Seconds until both reviews are pending: two clients and two servers start cold."""
 POLL_INTERVAL: Final = 0.2
+SECONDS: Final = 900.0
+"""How long to wait for the decisions."""
 
 FORM: Final[dict[str, Any]] = {
     "confirm": True,
@@ -252,20 +255,20 @@ _FORM_ARGUMENTS: Final = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def command(args: argparse.Namespace) -> int:
     """Run the demo and remove everything it created. Returns 0, or 1 with a message on stderr after a failure."""
-    args = _parser().parse_args(arguments)
+    era: Era = args.era or "modern"
     with SignalScope() as leaving:
         folder = Path(tempfile.mkdtemp(prefix="samplegate-review-"))
         code, last = OK, ""
         try:
-            with _gate(folder, leaving) as gate, _clients(gate, args.era) as clients, leaving.may_leave():
+            with _gate(folder, leaving) as gate, _clients(gate, era) as clients, leaving.may_leave():
                 code = _run(gate, clients, args, leaving)
         except KeyboardInterrupt:
             last = "\nInterrupted before both were decided; pending requests are withdrawn."
         except DemoFailed as problem:
             code = FAILED
-            print(f"samplegate demo-review: {problem}", file=sys.stderr)
+            print(f"samplegate demo --review: {problem}", file=sys.stderr)
         finally:
             if not args.keep:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -278,24 +281,6 @@ def _print_last(lines: Sequence[str]) -> None:
     with suppress(OSError):
         for line in filter(None, lines):
             print(line, flush=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="demo-review", description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--era",
-        choices=tuple(MODES),
-        default="modern",
-        help="protocol version: 2025-11-25 and older (legacy) or 2026-07-28 (modern, the default)",
-    )
-    parser.add_argument(
-        "--answer-by-itself", action="store_true", help="decide both requests over the REST API, without a user"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=900.0, help="how long to wait for the decisions (default: 900)"
-    )
-    parser.add_argument("--keep", action="store_true", help="keep the gate's state and log, and print their folder")
-    return parser
 
 
 @contextmanager
@@ -335,7 +320,7 @@ def _run(
     gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace, leaving: SignalScope
 ) -> int:
     api = ReviewApiClient(gate.page, gate.token)
-    until = time.monotonic() + args.seconds
+    until = time.monotonic() + (SECONDS if args.seconds is None else args.seconds)
     waiting = _wait_for_reviews(gate, api, clients, leaving)
     _print_reviews(gate, waiting)
     if args.answer_by_itself:
@@ -435,7 +420,3 @@ def _print_answers(reports: Sequence[CallReport | None]) -> None:
                 else json.dumps(report.structured, ensure_ascii=False)
             )
         print(f"  {tool}({', '.join(arguments.values())}): {said}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

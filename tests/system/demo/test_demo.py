@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from samplegate.cli.main import main as command_line
 from samplegate.demo import main
 from samplegate.demo.client import CallReport
 from tests.paths import ROOT
@@ -66,7 +66,7 @@ def test_a_policy_that_refuses_makes_the_demo_fail_and_say_why(
     refusing = folder / "refusing.yaml"
     refusing.write_text("version: 1\nrules:\n  - {name: nothing, match: {kind: elicitation}, effect: deny}\n", "utf-8")
     monkeypatch.setattr(main, "POLICY", refusing)
-    assert main.FAILED == main.command(argparse.Namespace(era="legacy"))
+    assert main.FAILED == command_line(["demo", "--era", "legacy"])
     said = capsys.readouterr().err
     assert "samplegate demo: legacy: the tool call failed: " in said
     assert "database: it contains ada, boris" in said

@@ -1,4 +1,5 @@
-"""`make demo-review` as a user starts it, with real processes, the real gate, and a reviewer who uses the REST API."""
+"""`samplegate demo --review` as a user starts it, with real processes, the real gate, and a reviewer who uses the REST
+API."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from typing import Any, Final
 
 import pytest
 
+from samplegate.cli.main import main
 from samplegate.demo import review
 from samplegate.demo.client import CallReport
 from samplegate.demo.review import SIGNALS, DemoFailed, ReviewApiClient, SignalScope
 from tests.paths import ROOT
 
-COMMAND: Final = [sys.executable, "-m", "samplegate.demo.review"]
+COMMAND: Final = [sys.executable, "-m", "samplegate", "demo", "--review"]
 BOUND: Final = 220
 
 
@@ -172,7 +174,7 @@ def test_what_the_gate_wrote_is_kept_on_request_only(
     monkeypatch.setattr(review, "POLICY", tmp_path / "none.yaml")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "proxy"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    review.main(["--keep"] if keep else [])
+    main(["demo", "--review", *(["--keep"] if keep else [])])
     left = [str(path) for path in tmp_path.glob("samplegate-review-*")]
     told = [line.rpartition(" ")[2] for line in capsys.readouterr().out.splitlines() if "are kept in" in line]
     assert (left, keep) == (told, bool(left))
@@ -184,9 +186,9 @@ def test_a_gate_that_does_not_start_says_why(
     monkeypatch.setattr(review, "POLICY", tmp_path / "none.yaml")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "proxy"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert review.FAILED == review.main(["--answer-by-itself"])
+    assert review.FAILED == main(["demo", "--review", "--answer-by-itself"])
     said = capsys.readouterr().err
-    assert "samplegate demo-review: the gate did not start: " in said
+    assert "samplegate demo --review: the gate did not start: " in said
     assert "none.yaml" in said
 
 
