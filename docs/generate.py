@@ -303,11 +303,15 @@ def _help(command: Sequence[str]) -> str:
 
 def _section(title: str, text: str) -> str:
     usage, description, *_ = text.removeprefix("usage: ").split("\n\n")
-    options = text.partition("\nexit codes:")[0]
+    options, _, closing = text.partition("\nexamples:\n")
+    examples = textwrap.dedent(closing.partition("\n\n")[0])
     found = re.findall(r"^ {2,4}(\S.*?)(?:(?: {2,}|\n {10,})(\S.*))?$", options, re.MULTILINE)
     rows = [(f"`{name}`", meaning) for name, meaning in found if name not in ("-h, --help", "ACTION")]
     usage = textwrap.fill(" ".join(usage.split()), 110, subsequent_indent="    ", break_on_hyphens=False)
-    return f"## {title}\n\n{description}\n\n```text\n{usage}\n```\n\n{table(('argument', 'meaning'), rows)}"
+    return (
+        f"## {title}\n\n{description}\n\n```text\n{usage}\n```\n\n{table(('argument', 'meaning'), rows)}\n"
+        f"```sh\n{examples}\n```\n"
+    )
 
 
 def exit_codes() -> str:

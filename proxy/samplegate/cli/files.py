@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TextIO, TypeAlias, get_args
 
 from samplegate.ci.annotations import inert
 from samplegate.cli import FAILED, UNREADABLE
+from samplegate.cli.color import has_color, painted
 from samplegate.config import state_folder
 from samplegate.config.settings import SETTINGS
 from samplegate.errors import InputError
@@ -207,9 +208,11 @@ def print_error(message: str) -> None:
 
 
 def print_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
-    """Print lines with names from files, logs and peers: each stays one line and is no command for a CI runner."""
+    """Print lines with names from files, logs and peers: each stays one line and is no command for a CI runner. On a
+    terminal, status words have colors."""
+    color = has_color(sys.stdout if file is None else file)
     for line in lines:
-        print(inert(line), file=file)
+        print(painted(inert(line)) if color else inert(line), file=file)
 
 
 def json_text(value: Any) -> str:

@@ -59,6 +59,21 @@ _FAILURES: Final = {
     "init": "a file already exists",
 }
 """The meaning of exit code 1, for the commands that have one."""
+_USAGE_ERRORS: Final = {
+    "serve": "usage error, a problem in the policy or the settings, or a file that cannot be read or written",
+    "report": "usage error, or a file that cannot be read or written; with --run: it cannot be told whether\n"
+    "     the run failed",
+    "reviews": "usage error, no such review or store, or a file that cannot be read or written",
+    "docs": "usage error, or an unknown topic",
+}
+"""The meaning of exit code 2, where it is not the usual one."""
+
+_OVERVIEW: Final = """\
+to begin:
+  samplegate demo            see the gate at work, offline
+  samplegate COMMAND --help  arguments, examples and exit codes
+  samplegate docs            documentation
+"""
 
 COMMANDS: Final = {
     "run": ("samplegate.cli.run", "wrap one MCP server for one client over stdio"),
@@ -78,6 +93,7 @@ COMMANDS: Final = {
     "clients": ("samplegate.cli.clients", "list the configuration files of MCP clients, and which servers are wrapped"),
     "init": ("samplegate.cli.init", "write a starter policy or a shipped one, with its tests"),
     "docs": ("samplegate.cli.docs", "print a page or a section of the documentation"),
+    "completion": ("samplegate.cli.completion", "print the completion script of a shell"),
 }
 """Module and help line of each command. A module has ``arguments``, which adds them to a parser, and ``command``, which
 runs it."""
@@ -96,9 +112,7 @@ def _exit_codes(command: str) -> str:
     if command == "run":
         return _RUN_EXIT_CODES
     failed = f"  1  {_FAILURES[command]}\n" if command in _FAILURES else ""
-    wrong = "usage error, or a file that cannot be read or written"
-    if command == "serve":
-        wrong = "usage error, a problem in the policy or the settings, or a file that cannot be read or written"
+    wrong = _USAGE_ERRORS.get(command, "usage error, or a file that cannot be read or written")
     return f"exit codes:\n  0  success\n{failed}  2  {wrong}\n"
 
 
@@ -117,30 +131,61 @@ class _Parser(argparse.ArgumentParser):
         """Raises _UsageError."""
         raise _UsageError(self, message)
 
+    def format_help(self) -> str:
+        """The help, which ends with examples and exit codes."""
+        if self.epilog is None:
+            self.epilog = _closing(self.prog.partition(" ")[2])
+        return super().format_help()
+
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; for run and serve, ``command`` is everything after ``--``. Wrong usage of run is also
-    reported to the client."""
+    reported to the client. Without a word, the commands are listed."""
     try:
         return _parsed(argv)
     except _UsageError as wrong:
+        from samplegate.cli.help_text import suggestion
         from samplegate.text import escaped
 
+        if not argv:
+            _print_overview()
+        message = str(wrong)
+        message += suggestion(message, wrong.parser.format_usage(), _own_words(argv))
         try:
-            argparse.ArgumentParser.error(wrong.parser, escaped(str(wrong)))
+            argparse.ArgumentParser.error(wrong.parser, escaped(message))
         finally:
             if list(argv[:1]) == ["run"]:
                 from samplegate.runtime.run import answer_wrong_usage
 
-                answer_wrong_usage(str(wrong))
+                answer_wrong_usage(message)
+
+
+def _own_words(argv: Sequence[str]) -> Sequence[str]:
+    """The words before ``--``: options of a wrapped command are not ours."""
+    return argv[: argv.index("--")] if "--" in argv else argv
+
+
+def _print_overview() -> NoReturn:
+    """Print what samplegate is and its commands, without exit codes, for a call without any word."""
+    parser, _ = _parser("")
+    parser.epilog = _OVERVIEW
+    parser.print_help(sys.stderr)
+    raise SystemExit(2)
 
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
-    parser, chosen = _parser(next((word for word in argv if not word.startswith("-")), ""))
+    name = next((word for word in argv if not word.startswith("-")), "")
+    parser, chosen = _parser(name)
+    if argv and argv[0] == name and name not in COMMANDS:
+        from samplegate.yamlfile.tree import quoted
+        from samplegate.yamlfile.validate import did_you_mean
+
+        near = did_you_mean(name, COMMANDS)
+        parser.error(f"unknown command {quoted(name)}{near or '; list the commands with: samplegate --help'}")
     if list(argv[:1]) not in (["run"], ["serve"]):
         return _known_arguments(parser, chosen, argv)
-    cut = argv.index("--") if "--" in argv else len(argv)  # options of the wrapped command are not ours
-    args, command = _known_arguments(parser, chosen, argv[:cut]), list(argv[cut + 1 :])
+    own = _own_words(argv)
+    args, command = _known_arguments(parser, chosen, own), list(argv[len(own) + 1 :])
     if args.name == "run" and not command and args.url is None:
         parser.error(
             "run: no command to wrap; put the server's command after --, for example: samplegate run --policy FILE --"
@@ -198,10 +243,9 @@ def _parser(chosen: str) -> tuple[_Parser, _Parser]:
         prog="samplegate",
         allow_abbrev=False,
         description="Answers the sampling and elicitation requests of MCP servers by policy.",
-        epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"samplegate {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"samplegate {__version__}")
     commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
         description = f"{summary[0].upper()}{summary[1:]}."
@@ -210,10 +254,16 @@ def _parser(chosen: str) -> tuple[_Parser, _Parser]:
             allow_abbrev=False,
             help=summary,
             description=description,
-            epilog=_exit_codes(name),
             formatter_class=parser.formatter_class,
         )
         if name == chosen:
             import_module(module).arguments(command)
             found = command
     return parser, found
+
+
+def _closing(command: str) -> str:
+    """Examples and exit codes: the help's end of a command, an action (``reviews list``) or samplegate (``""``)."""
+    from samplegate.cli.help_text import examples
+
+    return examples(command) + (_exit_codes(command.partition(" ")[0]) if command else EXIT_CODES)

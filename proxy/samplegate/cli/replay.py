@@ -6,7 +6,7 @@ Nothing is sent or written. ``audit/replay.py`` decides again; this module group
 from __future__ import annotations
 
 import argparse
-import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +30,18 @@ from samplegate.audit.replay import (
     replay,
 )
 from samplegate.cli import FAILED, OK
-from samplegate.cli.files import capability_names, count, environment, plain, print_error, read, report_error
+from samplegate.cli.files import (
+    capability_names,
+    count,
+    environment,
+    json_text,
+    plain,
+    print_error,
+    print_lines,
+    read,
+    report_error,
+)
+from samplegate.cli.since import since_argument, since_time
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
@@ -107,6 +118,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders or globs")
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="policy to replay against")
+    since_argument(parser)
     parser.add_argument(
         "--client",
         metavar="LIST",
@@ -128,25 +140,28 @@ def command(args: argparse.Namespace) -> int:
         client = None if args.client is None else suite.capabilities(capability_names(args.client))
         loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
         compiled = compile_loaded(loaded, args.policy.parent)
+        since = since_time(args.since, time.time())
         logs = Logs(args.log)
-        replayed = _replay(logs, compiled, client)
+        replayed = _replay(logs, compiled, client, since)
     except (InputError, PolicyError) as problem:
         return report_error(problem)
     for warning in loaded.warnings:  # a missing variable causes changes that are not real
         print_error(f"warning: {warning}")
     if args.json:
-        print(json.dumps(_json(replayed, logs), indent=2, ensure_ascii=False))
+        print(json_text(_json(replayed, logs)))
     else:
-        print("\n".join(_report(replayed, args.policy)))
+        print_lines(_report(replayed, args.policy))
     for complaint in logs.complaints():
         print_error(complaint)
     return FAILED if args.fail_on_change and replayed.changes else OK
 
 
-def _replay(logs: Logs, compiled: CompiledPolicy, client: ClientCapabilities | None) -> Replayed:
+def _replay(logs: Logs, compiled: CompiledPolicy, client: ClientCapabilities | None, since: str) -> Replayed:
     replayed = Replayed()
     handed_on: dict[str, None] = {}
     for line in settled(logs):
+        if line.time < since:
+            continue
         if line.decision_id in handed_on:  # its second record: the request has been replayed already
             del handed_on[line.decision_id]
             continue

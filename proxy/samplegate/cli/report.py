@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from samplegate.audit.reader import Logs
-from samplegate.audit.record import settled, timestamp
+from samplegate.audit.record import settled
 from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, KindReport, Names, Report, ServerReport
 from samplegate.cli import OK, UNREADABLE, run_report
 from samplegate.cli.files import STATE, STDOUT, count, plain, print_error, print_lines, state_of, write_json
+from samplegate.cli.since import since_argument, since_time
 from samplegate.errors import InputError
-from samplegate.policy.conditions import short_value
 from samplegate.policy.ledger import SCALE
 
 ROWS: Final = 10  # rows of a table in text output; --json has all
@@ -32,11 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LOG",
         help="decision logs: files, folders or globs (default: the logs in the state folder)",
     )
-    parser.add_argument(
-        "--since",
-        metavar="DATE",
-        help="ignore older records: 2026-11-01, or 2026-11-01T08:00Z (UTC unless a zone is given)",
-    )
+    since_argument(parser)
     parser.add_argument(
         "--state", type=Path, metavar="DIR", help="state folder of the gates (default: that of `samplegate run`)"
     )
@@ -55,7 +51,7 @@ def command(args: argparse.Namespace) -> int:
             if getattr(args, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')} needs --run")
         logs = Logs(args.log or _default(state_of(args.state, os.environ)))
-        report = Report("" if args.since is None else _since(args.since))
+        report = Report(since_time(args.since, time.time()))
         for line in settled(logs):
             report.add(line)
         if args.json is None:
@@ -77,15 +73,6 @@ def _default(state: Path | None) -> list[str]:
     if not (state / "decisions").is_dir():
         raise InputError(f"--log: {state / 'decisions'} does not exist; pass the log files with --log")
     return [str(state / "decisions")]
-
-
-def _since(text: str) -> str:
-    """A day or time in the format of the records."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-    except (ValueError, OverflowError, OSError):
-        raise InputError(f"--since: {short_value(text)} is not a date; use 2026-11-01 or 2026-11-01T08:00Z") from None
 
 
 # -- text

@@ -61,7 +61,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             allow_abbrev=False,
             help=help_text,
             description=description,
-            epilog=parser.epilog,
             formatter_class=formatter,
         )
         if name not in ("list", "watch"):

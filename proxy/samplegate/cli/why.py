@@ -20,6 +20,7 @@ from samplegate.audit.record import MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTr
 from samplegate.audit.story import INCOMPLETE, DecisionLine, RecordedRule, explanation, read_decision, server_got
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import STATE, STDOUT, plain, print_error, print_lines, state_of, write_json
+from samplegate.cli.since import since_argument, since_time
 from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
 from samplegate.policy.conditions import short_value
@@ -36,7 +37,7 @@ _UNKNOWN: Final = "unknown"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     # argparse would put ID last, where --log would take it
-    parser.usage = "samplegate why ID [--log LOG [LOG ...]] [--state DIR] [--json [FILE]]"
+    parser.usage = "samplegate why ID [--log LOG [LOG ...]] [--since TIME] [--state DIR] [--json [FILE]]"
     parser.add_argument("id", metavar="ID", help="decision ID, or a unique prefix of at least 6 characters")
     parser.add_argument(
         "--log",
@@ -44,6 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LOG",
         help="decision logs: files, folders or globs (default: the logs in the state folder)",
     )
+    since_argument(parser)
     parser.add_argument(
         "--state", type=Path, metavar="DIR", help="state folder of the gate (default: that of `samplegate run`)"
     )
@@ -61,9 +63,10 @@ def command(args: argparse.Namespace) -> int:
                 f"why: {short_value(args.id)} is not a decision ID; write the ID, or at least its first {MIN_PREFIX}"
                 " characters, as it is in the error or the log line"
             )
+        since = since_time(args.since, time.time())
         state = state_of(args.state, os.environ)
         logs = Logs(args.log or _default(state), decision=args.id, read=read_decision)
-        found = _found(logs, args.id)
+        found = _found(logs, args.id, since)
         if found.records:
             _tell(args, found, _review(found, state), logs)
         elif found.problem is None and not logs.bad:
@@ -107,13 +110,15 @@ class _Found:
     """A log that could not be read to its end."""
 
 
-def _found(logs: Logs, prefix: str) -> _Found:
-    """The records of the decision with this prefix. Raises InputError if there are several decisions."""
+def _found(logs: Logs, prefix: str, since: str) -> _Found:
+    """The records of the decision with this prefix, from a time on. Raises InputError if it means several decisions."""
     found = _Found()
     ids: dict[str, None] = {}
     try:
         for line in logs:
             if not isinstance(line, DecisionLine) or not line.decision_id.startswith(prefix):
+                continue
+            if line.time < since:
                 continue
             if len(ids) <= MAX_LISTED:
                 ids[line.decision_id] = None

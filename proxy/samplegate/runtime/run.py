@@ -68,6 +68,10 @@ if TYPE_CHECKING:
 NO_LOG: Final = (
     "no decision log is written, because the home folder is unknown; set HOME, --state DIR or --decision-log PATH"
 )
+AT_A_TERMINAL: Final = (
+    "waiting for an MCP client on stdin. Clients start this command by themselves: put it into a client's configuration"
+    " (samplegate docs put-your-server-behind-the-gate). Ctrl-C ends it."
+)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -602,6 +606,8 @@ def run_command(args: argparse.Namespace) -> int:
         print_line(f"warning: {warning}")
     if args.replays_in_ci:
         print_line(f"replaying {args.record}, because CI is set; to record, add --record-mode once")
+    if sys.stdin is not None and sys.stdin.isatty():
+        print_line(AT_A_TERMINAL)
     try:
         with until_started(run.gate_file):
             check_own()

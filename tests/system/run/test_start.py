@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +142,26 @@ def test_before_the_first_review_nothing_is_pending(tmp_path: Path, option: tupl
     ended = samplegate(tmp_path, "reviews", "list", *option, HOME=str(tmp_path))
     assert (0, expected, "") == (ended.code, ended.out, ended.err)
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("at_a_terminal", [True, False])
+def test_at_a_terminal_it_says_that_it_waits_for_a_client(tmp_path: Path, *, at_a_terminal: bool) -> None:
+    policy = tmp_path / "p.yaml"
+    policy.write_text("version: 1\nrules: [{name: none, effect: deny}]\n", "utf-8")
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "samplegate", "run", "--policy", str(policy), "--", "cat"],
+            stdin=theirs if at_a_terminal else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_STATE": str(tmp_path / "state")},
+            start_new_session=True,
+        )
+        os.write(ours, b"\x04")  # control-d
+        said = process.communicate(timeout=BOUND)[1]
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert at_a_terminal == ("samplegate: waiting for an MCP client on stdin. " in said)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 import pytest
 import yaml
 
-from samplegate.cli.main import main
+from samplegate import __version__
+from samplegate.cli.help_text import EXAMPLES
+from samplegate.cli.main import COMMANDS, main, parse
 from tests.fakes.github_runner import commands
 
 HELP: Final = Path(__file__).with_name("help.yaml")
@@ -31,8 +36,16 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("", "samplegate: error: the following arguments are required: COMMAND"),
-        ("fly", "samplegate: error: argument COMMAND: invalid choice: 'fly' (choose from"),
+        ("fly", "samplegate: error: unknown command 'fly'; list the commands with: samplegate --help"),
+        ("chek p.yaml", "samplegate: error: unknown command 'chek'; did you mean 'check'?"),
+        ("--vesion", "; --vesion is unknown; did you mean '--version'?"),
+        ("check p --env-fil x", "unrecognized arguments: --env-fil x; did you mean '--env-file'?"),
+        ("check p --formt=json", "unrecognized arguments: --formt=json; did you mean '--format'?"),
+        ("run --polcy p -- x --pol", "are required: --policy; --polcy is unknown; did you mean '--policy'?"),
+        ("run -- x --polcy", "samplegate run: error: the following arguments are required: --policy\n"),
+        ("reviews aprove rv", "); did you mean 'approve'?"),
+        ("demo --era modrn", "); did you mean 'modern'?"),
+        ("reviews list --servr x", "unrecognized arguments: --servr x"),
         ("--fly", "samplegate: error: the following arguments are required: COMMAND"),
         ("--fly check p.yaml", "samplegate: error: unrecognized arguments: --fly"),
         ("check", "samplegate check: error: the following arguments are required: FILE"),
@@ -113,3 +126,52 @@ def test_an_argument_in_an_error_is_no_command_for_a_ci_runner(capsys: pytest.Ca
     err = capsys.readouterr().err
     assert [] == commands(err)
     assert err.endswith("samplegate check: error: unrecognized arguments: --x\\n::error::y --#\\x23[error]z\n")
+
+
+@pytest.mark.parametrize("option", ["--answer-by-itself", "--keep", "--seconds 5"])
+def test_an_option_of_the_review_demo_needs_review(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["demo", *option.split()])
+    assert ("", f"samplegate: demo: {option.split(maxsplit=1)[0]} needs --review; add it\n") == capsys.readouterr()
+
+
+def test_a_call_without_a_word_lists_the_commands_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([])
+    out, said = capsys.readouterr()
+    assert (2, "") == (left.value.code, out)
+    assert set(COMMANDS) <= set(said.split())
+    assert "samplegate demo  " in said
+    assert "exit codes:" not in said
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version_is_told(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([option])
+    assert (0, f"samplegate {__version__}\n") == (left.value.code, capsys.readouterr().out)
+
+
+def test_the_help_of_every_command_has_two_examples_and_its_exit_codes() -> None:
+    commands = {"samplegate", *COMMANDS} - {"reviews"}
+    assert commands <= set(TABLE)
+    for name, text in TABLE.items():
+        examples, found, codes = text.partition(" examples: ")[2].partition(" exit codes: 0 ")
+        assert found, name
+        assert 2 <= examples.count("samplegate "), name
+        assert " 2 " in codes, name
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_an_example_is_a_valid_command_line(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    for command in split_at(words, "&&"):
+        own = next(split_at(list(next(split_at(list(command), ">"))), "<"))
+        assert "samplegate" == own[0]
+        assert own[1] == parse(own[1:]).name
+
+
+def split_at(words: list[str], mark: str) -> Iterator[list[str]]:
+    """The parts of a command line between marks."""
+    for is_mark, part in groupby(words, lambda word: word == mark):
+        if not is_mark:
+            yield list(part)
