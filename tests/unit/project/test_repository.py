@@ -26,15 +26,16 @@ FOLDERS: Final = ["work", "root", "home/[a-z]", "Users/[a-z]", "tmp/[a-z]"]
 FOLDER: Final = re.compile(r"(?<![\w.}~*-])/(?:" + "|".join(FOLDERS) + r")\w*/")
 
 
+def listed(*options: str) -> list[str]:
+    """What git lists, separated by NUL."""
+    command = ["git", "ls-files", "-z", *options]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=20).stdout
+    return [name for name in said.decode().split("\0") if name]
+
+
 def committed() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        timeout=20,
-    ).stdout
-    return [ROOT / name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+    names = listed("--cached", "--others", "--exclude-standard")
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
 
 
 def texts() -> dict[str, str]:
@@ -105,5 +106,12 @@ def test_the_npm_lock_has_hashes_and_no_address(folder: str) -> None:
 
 def test_what_make_installs_is_not_committed() -> None:
     assert [] == [
-        name for name in texts() if re.search(r"(^|/)(\.venv|\.envs|node_modules|__pycache__|\.cache)(/|$)", name)
+        name
+        for name in listed("--cached")
+        if re.search(r"(^|/)(\.venv|\.envs|node_modules|__pycache__|\.cache)(/|$)", name)
     ]
+
+
+def test_no_symbolic_link_is_committed() -> None:
+    # a link to a folder outside the repository replaces the folder in other checkouts
+    assert [] == [line for line in listed("--stage") if line.startswith("120000 ")]
