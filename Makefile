@@ -27,6 +27,7 @@ SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/acceptance/sdk/.envs
 AGENTS := tests/adoption/agents
 DASHBOARD := tests/deployment/grafana
+SBOM := docs/.sbom
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -67,6 +68,11 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
 
 $(ENVS)/%/.installed: tests/acceptance/sdk/%.lock | $(BIN)/python
 	@echo "installing the counterpart $*"
+	@rm -rf $(@D) && $(BIN)/python -m venv $(@D)
+	@$(call pip_install,$(@D)/bin/python,$(LOCKED) -r $<)
+	@touch $@
+
+$(SBOM)/.installed: docs/sbom.lock | $(BIN)/python
 	@rm -rf $(@D) && $(BIN)/python -m venv $(@D)
 	@$(call pip_install,$(@D)/bin/python,$(LOCKED) -r $<)
 	@touch $@
@@ -124,7 +130,7 @@ nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`:
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) $(CONFORMANCE) $(ARGS)
 
-adoption: dev counterparts $(AGENTS)/node_modules/.installed ## the CI actions and the GitLab component; the wheel, installed by uvx, uv, pipx and pip; agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
+adoption: dev counterparts $(AGENTS)/node_modules/.installed $(SBOM)/.installed ## the CI actions and the GitLab component; the wheel, installed by uvx, uv, pipx and pip; agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
 	@LONG="$(LONG)" $(BIN)/python $(PYTEST) $(ADOPTION) $(ARGS)
 
 pythons: dev ## the unit tests on the other Python versions of this machine (PYTHONS='PATH ...' names interpreters; ARGS=... replaces tests/unit)
@@ -173,7 +179,7 @@ lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the new
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
 	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
-	@for name in tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
+	@for name in tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node docs/sbom bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
 lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@rm -f tests/acceptance/sdk/package-lock.json
@@ -190,9 +196,9 @@ BUILD_TIME := 1580601600
 build: dev ## build the wheel and the source archive in dist/, reproducibly
 	@SOURCE_DATE_EPOCH=$(BUILD_TIME) $(BIN)/python -m hatchling build
 
-sbom: build ## write the SBOM of the wheel (CycloneDX JSON) beside it in dist/
+sbom: build $(SBOM)/.installed ## write the SBOM of the wheel (CycloneDX JSON) beside it in dist/
 	@$(BIN)/python -m docs.sbom $$(ls -t dist/samplegate-*.whl | head -n 1)
 
 clean: ## remove everything that make created, including the environments
-	rm -rf $(VENV) $(ENVS) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules $(DASHBOARD)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) $(SBOM) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules $(DASHBOARD)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -43,7 +43,7 @@ def locked(name: str) -> str:
 
 
 def run(
-    *command: str | Path, input: bytes | None = None, seconds: float = 30.0, env: Mapping[str, str] | None = None
+    *command: str | Path, input: bytes | None = None, seconds: float = 120.0, env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Run a command to its end. Returns its exit code and its whole output."""
     done = subprocess.run(

@@ -13,7 +13,12 @@ import pytest
 from tests.paths import ROOT
 
 LOCKS: Final = sorted(
-    [*ROOT.glob("requirements*.lock"), *ROOT.glob("tests/acceptance/sdk/*.lock"), *ROOT.glob("bench/*.lock")]
+    [
+        *ROOT.glob("requirements*.lock"),
+        *ROOT.glob("tests/acceptance/sdk/*.lock"),
+        *ROOT.glob("bench/*.lock"),
+        *ROOT.glob("docs/*.lock"),
+    ]
 )
 
 # Concatenated, so that this file does not break the rule it checks.
@@ -55,6 +60,13 @@ def lines_with(pattern: re.Pattern[str]) -> list[str]:
         for n, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
+
+
+def test_no_tool_makes_the_import_of_jsonschema_slow() -> None:
+    """jsonschema imports rfc3987-syntax if it is there, which takes 1.5 s of CPU time in every process that checks a
+    form's answer. A tool that needs it gets an environment of its own."""
+    locked = (ROOT / "requirements-dev.lock").read_text("utf-8")
+    assert [] == re.findall(r"^(?:rfc3987-syntax|lark)==", locked, re.MULTILINE)
 
 
 @pytest.mark.cpu(2)
