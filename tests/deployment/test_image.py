@@ -60,9 +60,12 @@ def test_everything_that_is_installed_has_a_hash_or_is_ours() -> None:
 
 def test_the_image_is_nobodys_root_and_ends_by_sigterm() -> None:
     assert (["10001:10001"], ["SIGTERM"]) == (of("USER", LAST), of("STOPSIGNAL", LAST))
-    assert ["python:3.11."] == [
-        name[: len("python:3.11.")] for name in of("FROM", LINES) if not name.startswith("base")
-    ]
+
+
+def test_the_base_image_is_the_tests_python_by_digest_and_a_build_can_name_another() -> None:
+    (argument,) = of("ARG", LINES[: LINES.index("FROM ${PYTHON_IMAGE} AS base") + 1])
+    assert re.fullmatch(r"PYTHON_IMAGE=python:3\.11\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", argument)
+    assert ["${PYTHON_IMAGE} AS base"] == [name for name in of("FROM", LINES) if not name.startswith("base")]
 
 
 def test_no_name_of_a_registry_and_no_secret_stands_there() -> None:
