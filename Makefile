@@ -31,7 +31,7 @@ SBOM := docs/.sbom
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format lint docs types coverage bench structure lock lock-npm build sbom clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format lint docs site types coverage bench structure lock lock-npm build sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,7 +130,7 @@ nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`:
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) $(CONFORMANCE) $(ARGS)
 
-adoption: dev counterparts $(AGENTS)/node_modules/.installed $(SBOM)/.installed ## the CI actions and the GitLab component; the wheel, installed by uvx, uv, pipx and pip; agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
+adoption: dev counterparts packages $(AGENTS)/node_modules/.installed $(SBOM)/.installed ## the documentation site and its search; the CI actions and the GitLab component; the wheel, installed by uvx, uv, pipx and pip; agents from npm (Claude Code, Codex, Gemini CLI), headless and without an account, with gates as their servers (LONG=1: 20 runs of each)
 	@LONG="$(LONG)" $(BIN)/python $(PYTEST) $(ADOPTION) $(ARGS)
 
 pythons: dev ## the unit tests on the other Python versions of this machine (PYTHONS='PATH ...' names interpreters; ARGS=... replaces tests/unit)
@@ -160,6 +160,11 @@ lint: dev ## check format, lint and the import rules; changes no file
 docs: dev ## regenerate the tables in the documentation from the descriptions in the code
 	@$(BIN)/python -m docs.generate
 
+# SITE=FOLDER builds in another folder
+SITE ?= build/site
+site: dev ## build the documentation site in build/site/, with search; needs no network, and a broken link is an error
+	@$(BIN)/python -m docs.site $(SITE)
+
 types: dev ## mypy --strict and pyright
 	@$(BIN)/mypy
 	@$(BIN)/python -m pyright
@@ -173,7 +178,7 @@ coverage: dev counterparts packages $(DASHBOARD)/node_modules/.installed ## run 
 # --- locks ----------------------------------------------------------------------------------------------------------------------------
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	--no-emit-index-url --no-emit-find-links $(UPGRADE)
+	--fork-strategy fewest --no-emit-index-url --no-emit-find-links $(UPGRADE)
 
 lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the newest releases)
 	@$(COMPILE) pyproject.toml -o requirements.lock
@@ -200,5 +205,5 @@ sbom: build $(SBOM)/.installed ## write the SBOM of the wheel (CycloneDX JSON) b
 	@$(BIN)/python -m docs.sbom $$(ls -t dist/samplegate-*.whl | head -n 1)
 
 clean: ## remove everything that make created, including the environments
-	rm -rf $(VENV) $(ENVS) $(SBOM) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules $(DASHBOARD)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) $(SBOM) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules $(DASHBOARD)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

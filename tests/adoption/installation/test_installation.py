@@ -137,5 +137,5 @@ def test_a_first_policy_is_valid_and_passes_its_tests(installed: Installed, tmp_
 
 
 def test_the_documentation_is_there(installed: Installed, tmp_path: Path) -> None:
-    assert installed.run(tmp_path, "docs", "limits").startswith("## Limits\n")
+    assert installed.run(tmp_path, "docs", "limits").startswith("# Limits\n")
     assert (ROOT / "policies" / "ci.yaml").read_text("utf-8") == installed.run(tmp_path, "docs", "ci.yaml")
