@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from samplegate.server.listeners import listener
 from samplegate.transport.http_server.http import HttpBounds, HttpReply, Receive, Scope, Send, deliver
+from samplegate.transport.http_server.listeners import listener
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 
 BOUND = 20.0

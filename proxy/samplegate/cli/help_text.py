@@ -39,6 +39,7 @@ EXAMPLES: Final = {
     "reviews": ("samplegate reviews list", "samplegate reviews approve rv_5f0c2a9b --max-tokens 200"),
     "reviews list": ("samplegate reviews list", "samplegate reviews list --all --server docs --json"),
     "reviews show": ("samplegate reviews show rv_5f0c2a9b", "samplegate reviews show rv_5f0c2a9b --json"),
+    "reviews open": ("samplegate reviews open", "samplegate reviews open rv_5f0c2a9b --print"),
     "reviews watch": ("samplegate reviews watch", "samplegate reviews watch --reviewer ops --json"),
     "reviews approve": (
         "samplegate reviews approve rv_5f0c2a9b",

@@ -35,6 +35,7 @@ from samplegate.errors import InputError, Unavailable
 from samplegate.policy.conditions import short_value
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.protocol.strictjson import JsonFault, decode
+from samplegate.reviews import sign_in_links
 from samplegate.reviews.review import Conflict, Filter, Review, ReviewEvent, State, Verdict
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.verdict import MAX_BYTES, MAX_DEPTH, read
@@ -63,7 +64,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             description=description,
             formatter_class=formatter,
         )
-        if name not in ("list", "watch"):
+        if name == "open":
+            action.add_argument("id", metavar="ID", nargs="?", help="review ID or a unique prefix (default: the queue)")
+        elif name not in ("list", "watch"):
             action.add_argument("id", metavar="ID", help="review ID or a unique prefix")
         action.add_argument(
             "--store", metavar="sqlite:PATH", help="review store of the gate (default: in the state folder)"
@@ -111,6 +114,13 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         case "watch":
             parser.add_argument("--reviewer", metavar="NAME", help="only reviews for this reviewer of the policy")
             parser.add_argument("--json", action="store_true", help="print each review or change as a line of JSON")
+        case "open":
+            parser.add_argument(
+                "--print",
+                action="store_true",
+                dest="print_link",
+                help="print the sign-in link (default: open the browser if stdout is a terminal, otherwise print)",
+            )
         case "approve":
             parser.add_argument("--model", metavar="M", help="use this model (must be allowed by the rule)")
             parser.add_argument("--max-tokens", type=int, metavar="N", help="maximum output tokens")
@@ -241,6 +251,41 @@ def _show(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     else:
         print("\n".join([*lines(review, now), *history(kept.history(review.id))]))
     return OK
+
+
+def _open(args: argparse.Namespace, kept: SqlReviewStore) -> int:
+    """Sign this user in at the page of a running `samplegate run`, by a link for one use within a minute."""
+    review = None if args.id is None else _find_review(kept, args.id)
+    folder, now = sign_in_links.folder_of(kept.database.path), time.time()
+    try:
+        pages = sign_in_links.open_pages(folder)
+    except OSError as problem:
+        raise InputError(f"reviews: {folder}: {(problem.strerror or str(problem)).lower()}") from None
+    if not pages:
+        raise InputError(
+            f"reviews: no page is open for the review store {kept.database.path}; start `samplegate run` with"
+            " --reviews-listen 127.0.0.1:0, or decide with `samplegate reviews approve`, `reject` or `answer`"
+        )
+    page, place = pages[0], "/reviews" if review is None else f"/reviews/{review.id}"
+    link = sign_in_links.link(page, place, sign_in_links.make_code(page.secret, now=now, random=os.urandom))
+    if not args.print_link and sys.stdout.isatty() and _browse(folder, link, now):
+        print(f"opened {page.url}{place} in the browser")
+        return OK
+    print(link)
+    if sys.stdout.isatty():
+        print(f"samplegate: the link signs in once, within {sign_in_links.VALID} s", file=sys.stderr)
+    return OK
+
+
+def _browse(folder: Path, link: str, now: float) -> bool:
+    """Open the link in the browser, without the link on any command line. False if there is no browser."""
+    import webbrowser
+
+    try:
+        file = sign_in_links.write_opener(folder, link, now=now, random=os.urandom)
+        return webbrowser.open(file.as_uri())
+    except (OSError, webbrowser.Error):
+        return False
 
 
 def _watch(args: argparse.Namespace, kept: SqlReviewStore) -> int:
@@ -452,6 +497,7 @@ def _json(event: ReviewEvent | None, review: Review, now: float) -> str:
 _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace, SqlReviewStore], int], str]]] = {
     "list": (_list, "list pending reviews"),
     "show": (_show, "show one review with the full request"),
+    "open": (_open, "sign in at the page of a running `samplegate run`, by a link for one use"),
     "approve": (_decide, "approve a sampling request, or release a model's answer"),
     "reject": (_decide, "reject a request, or a model's answer"),
     "answer": (_decide, "answer a request yourself"),

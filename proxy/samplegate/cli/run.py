@@ -30,6 +30,7 @@ PROTOCOL = (
 USAGE = """\
 samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]
                       [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]
+                      [--reviews-listen HOST:PORT]
                       [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]
                       [--protocol auto|legacy|modern]
                       [--record FILE [--record-mode once|replay|all] [--unused fail|ignore]]
@@ -73,6 +74,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-port",
         metavar="PORT",
         help="serve Prometheus metrics on 127.0.0.1 at this port (0: any free port, -1: none, the default)",
+    )
+    parser.add_argument(
+        "--reviews-listen",
+        metavar="HOST:PORT",
+        help="serve the reviewers' page at this address, such as 127.0.0.1:0 (any free port); `samplegate reviews open`"
+        " signs you in",
     )
     parser.add_argument("--url", metavar="URL", help="wrap the Streamable HTTP server at this URL instead of a command")
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)

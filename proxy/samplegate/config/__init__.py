@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from samplegate.config.settings import SETTINGS, ProcessSettings, RunSettings
-from samplegate.config.sources import gather, state_folder
+from samplegate.config.sources import plain_values, read_layers, state_folder
+from samplegate.config.values import address
 
 __all__ = ["LoadedSettings", "ProcessSettings", "RunSettings", "SettingsError", "load", "state_folder"]
 
@@ -48,7 +49,20 @@ def load(
     ``flags`` are the options of the command line by name; None means an absent option.
     """
     problems: list[str] = []
-    values, environment = gather(SETTINGS, environ, file, flags or {}, problems)
+    found = read_layers(SETTINGS, environ, file, flags or {}, problems)
+    values = plain_values(SETTINGS, found)
+    if "people" in found.effective:
+        from samplegate.config.identities import people_of
+
+        values["people"] = people_of(found.section(found.effective["people"]))
+    listen = found.effective.get("reviews_listen")
+    if listen is not None and "people" not in values and "reviews_listen" in values:
+        at = address(values["reviews_listen"])
+        if not at.is_loopback:
+            problems.append(
+                f"{listen.where}: other machines can reach {at}, so users need tokens; add `people`, or use"
+                f" 127.0.0.1:{at.port}"
+            )
     if problems:
         raise SettingsError(problems)
-    return LoadedSettings(RunSettings(**values), environment)
+    return LoadedSettings(RunSettings(**values), found.environment)

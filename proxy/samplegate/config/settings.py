@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from samplegate.audit.record import ContentMode
 from samplegate.ci.run_id import check_run_id
-from samplegate.config.values import check_networks, check_reviews_url, check_store
+from samplegate.config.values import address, check_networks, check_reviews_url, check_store
 from samplegate.protocol.frames import Protocol
 from samplegate.yamlfile.tree import is_secret, quoted
 
@@ -207,6 +207,21 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
             ),
         ),
     ] = 60
+    reviews_listen: Annotated[
+        str | None,
+        Meta(
+            description=(
+                "`HOST:PORT` of the reviewers' page of this process; port 0: any free port. A host other than a"
+                " loopback address needs `people`. `samplegate reviews open` signs you in."
+            ),
+            extra={"check": address},
+        ),
+    ] = None
+    people: Annotated[
+        Any,
+        Meta(description="Who else may see and decide reviews there: tokens and their roles.", extra={"section": True}),
+    ] = None
+    """``identities.PeopleSettings``, which most processes need not import."""
     metrics_port: Annotated[
         int,
         Meta(

@@ -82,6 +82,12 @@ def gather(
     `run` and `reviews` use this without pydantic, whose import takes 0.1 s.
     """
     found = read_layers(table, environ, file, flags, problems)
+    return plain_values(table, found), found.environment
+
+
+def plain_values(table: Table, found: GatheredSettings) -> dict[str, Any]:
+    """The values of the settings without sections. Every problem is reported."""
+    problems = found.problems
     values: dict[str, Any] = {}
     for name, source in (
         (name, source) for layer in found.layers for name, source in layer.items() if not table[name].section
@@ -97,7 +103,7 @@ def gather(
             problems.append(f"{source.where}: {value_error(table[name], source.value)}")
         except ValueError as problem:
             problems.append(f"{source.where}: {problem}")
-    return values, found.environment
+    return values
 
 
 def read_layers(

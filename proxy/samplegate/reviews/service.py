@@ -136,8 +136,11 @@ class ReviewService:
         log: Log,
         counts: Counts,
         most: int,
+        url: str | None = None,
     ) -> None:
+        """``url``: the base URL of the page, for the log."""
         self._open_store = open_store
+        self._url = url
         self._wall = wall
         self._clock = clock
         self._random = random
@@ -189,8 +192,14 @@ class ReviewService:
             raise Unavailable(f"{self._most} reviews are already pending; decide some, or raise max_pending_reviews")
         self._hold(waiter)
         self._counts.opened(fresh)
+        page = {} if self._url is None else {"page": f"{self._url}/reviews/{fresh.id}"}
         self._log.info(
-            "review.opened", review=fresh.id, reviewer=fresh.reviewer, rule=fresh.rule, decision_id=fresh.decision_id
+            "review.opened",
+            review=fresh.id,
+            reviewer=fresh.reviewer,
+            rule=fresh.rule,
+            decision_id=fresh.decision_id,
+            **page,
         )
         return fresh
 

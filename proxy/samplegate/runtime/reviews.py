@@ -66,6 +66,7 @@ class ReviewRuntime:
             log=context.log,
             counts=self.counts,
             most=settings.max_pending_reviews,
+            url=self._url,
         )
         context.reviews = self.service
 

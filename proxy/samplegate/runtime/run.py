@@ -62,6 +62,7 @@ from samplegate.yamlfile.tree import quoted
 from samplegate.yamlfile.validate import did_you_mean
 
 if TYPE_CHECKING:
+    from samplegate.runtime.review_page import ReviewPage
     from samplegate.runtime.reviews import ReviewRuntime
 
 
@@ -307,6 +308,10 @@ def warnings(run: Run) -> list[str]:
     """Warnings that do not prevent the start."""
     keys = [] if isinstance(run.cassette, Playback) else run.rules.models.problems()
     found = [*run.warnings, *map(str, run.rules.policy.warnings), *keys]
+    if run.settings.people is not None and run.settings.reviews_listen is None:
+        found.append("people: has no effect, because reviews_listen is not set")
+    if run.settings.reviews_listen is not None and not run.rules.policy.policy.reviewers:
+        found.append("reviews_listen: has no effect, because the policy has no reviewers")
     unmatched = unmatched_server(run.rules.compiled, run.settings.server)
     if unmatched is not None:
         found.append(f"{unmatched}; set its name with --server")
@@ -653,7 +658,8 @@ async def _main(run: Run) -> int:
         settings_hash=settings_hash(run.settings),
     )
     run.log.count_dropped(context.metrics)
-    reviews = _review_runtime(run, context)
+    page = _review_page(run, context)
+    reviews = _review_runtime(run, context, page)
     protocol, witnessed = run.settings.protocol, _evidence_store(run)
     wiring = SessionWiring(
         context,
@@ -672,6 +678,8 @@ async def _main(run: Run) -> int:
     async def conversation() -> None:
         if reviews is not None:
             wiring.relay.start(reviews.run)
+            if page is not None:
+                wiring.relay.start(page.run, reviews.store)
         if file is not None and run.settings.metrics_interval:
             wiring.relay.start(file.keep, run.settings.metrics_interval, run.log)
         try:
@@ -686,6 +694,8 @@ async def _main(run: Run) -> int:
         async with _metrics_port(run, context):
             await wiring.relay.run(conversation)
     finally:
+        if page is not None:
+            page.close()
         await context.aclose()
     for problem in failed:
         raise problem
@@ -701,13 +711,23 @@ def _evidence_store(run: Run) -> EvidenceStore | None:
     return EvidenceStore(settings.server, key, state=settings.state, setting="--protocol legacy", log=run.log)
 
 
-def _review_runtime(run: Run, context: ProcessContext) -> ReviewRuntime | None:
+def _review_page(run: Run, context: ProcessContext) -> ReviewPage | None:
+    """The page at ``reviews_listen``, for a policy that names reviewers. Raises CannotStart."""
+    if run.settings.reviews_listen is None or not run.rules.policy.policy.reviewers:
+        return None
+    from samplegate.runtime.review_page import ReviewPage
+
+    return ReviewPage.open(context, run.settings)
+
+
+def _review_runtime(run: Run, context: ProcessContext, page: ReviewPage | None) -> ReviewRuntime | None:
     """Reviews, for a policy that names reviewers."""
     if not run.rules.policy.policy.reviewers:
         return None
     from samplegate.runtime.reviews import ReviewRuntime
 
-    return ReviewRuntime(context, run.settings, folder=run.folder, environment=run.environment)
+    url = None if page is None else page.url
+    return ReviewRuntime(context, run.settings, folder=run.folder, environment=run.environment, url=url)
 
 
 @asynccontextmanager

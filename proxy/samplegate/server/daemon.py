@@ -36,7 +36,6 @@ from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.run import create_gate_file, loop_options, note_failed_start, open_decision_log
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
-from samplegate.server.listeners import Listeners, bind, bound
 from samplegate.server.metrics import RequestCounter, measure_loop_lag
 from samplegate.server.prepare import ServeConfig, admin_token, read_all, seal_key
 from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, exposure_error, publish_policy
@@ -47,7 +46,9 @@ from samplegate.server.watch import watching
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, metrics_file
 from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
+from samplegate.transport.http_server.listeners import Listeners
 from samplegate.transport.http_server.sessions import Sessions
+from samplegate.transport.sockets import bind, bound
 from samplegate.transport.stdio import CannotStart
 
 BOUNDS: Final = HttpBounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)

@@ -3,7 +3,6 @@ here."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -13,42 +12,16 @@ from typing import TYPE_CHECKING, Final
 import anyio.abc
 
 from samplegate import __version__
-from samplegate.config.identities import PeopleSettings
 from samplegate.config.serve_settings import ServeSettings
-from samplegate.request_headers import entry_for_digest
 from samplegate.runtime.process import ProcessContext
+from samplegate.runtime.review_page import People
 from samplegate.runtime.reviews import ReviewRuntime
-from samplegate.server.listeners import Listeners
 from samplegate.server.prepare import ServeConfig
 from samplegate.transport.http_server.http import HttpBounds
+from samplegate.transport.http_server.listeners import Listeners
 
 if TYPE_CHECKING:
     from samplegate.reviews.web.app import ReviewsApp
-    from samplegate.reviews.web.context import Person
-
-
-class People:
-    """Reviewers who may sign in, by the hash of their token."""
-
-    def __init__(self, settings: PeopleSettings) -> None:
-        self._people: dict[bytes, Person] = {}
-        self.put(settings)
-
-    def put(self, settings: PeopleSettings) -> None:
-        """Replace the reviewers at a reload. The sessions and streams of removed reviewers end."""
-        from samplegate.reviews.web.context import Person
-
-        self._people = {
-            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens
-        }
-
-    def person(self, token: str) -> Person | None:
-        """The reviewer with this token."""
-        return self.known(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
-
-    def known(self, digest: bytes) -> Person | None:
-        """The reviewer whose token has this SHA-256."""
-        return entry_for_digest(self._people, digest)
 
 
 NAME: Final = "reviews"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.server.listeners import listener
 from samplegate.transport.http_server.http import HttpBounds
+from samplegate.transport.http_server.listeners import listener
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import hashlib
 
 from samplegate.config.identities import PeopleSettings, PersonToken, reviewer_warnings
 from samplegate.reviews.web.context import Person
-from samplegate.server.reviews import People
+from samplegate.runtime.review_page import People
 
 
 def token(name: str, text: str, role: str = "reviewer", *reviewers: str) -> PersonToken:

@@ -114,3 +114,22 @@ def test_the_state_folder_is_the_platforms_own() -> None:
     assert Path("C:/u/AppData/Local/samplegate") == state_folder({"USERPROFILE": "C:/u"}, "win32")
     assert Path("D:/l/samplegate") == state_folder({"LOCALAPPDATA": "D:/l"}, "win32")
     assert state_folder({}, "linux") is None
+
+
+def test_a_page_for_other_machines_needs_people(tmp_path: Path) -> None:
+    listen = {**HOME, "SAMPLEGATE_REVIEWS_LISTEN": "0.0.0.0:8090"}
+    (said,) = problems(listen)
+    assert said.startswith("SAMPLEGATE_REVIEWS_LISTEN: other machines can reach 0.0.0.0:8090, so users need tokens; ")
+    assert said.endswith("; add `people`, or use 127.0.0.1:8090")
+    for at in ("127.0.0.1:0", "[::1]:8090", "localhost:8090"):
+        assert at == load({**HOME, "SAMPLEGATE_REVIEWS_LISTEN": at}).settings.reviews_listen
+    text = "people: {tokens: [{name: ann, role: reviewer, sha256: %s}]}\n" % ("a" * 64)
+    (tmp_path / "s.yaml").write_text(text)
+    found = load(listen, file=tmp_path / "s.yaml").settings
+    assert ["ann"] == [token.name for token in found.people.tokens]
+
+
+def test_wrong_people_are_told_at_their_place(tmp_path: Path) -> None:
+    text = "reviews_listen: 127.0.0.1:0\npeople: {tokens: [{name: a b, role: chief, sha256: x}]}\n"
+    assert ["s.yaml:2:37"] == [problem.partition(": ")[0] for problem in problems(HOME, text, tmp_path)]
+    assert ["s.yaml:1:9: people: has no users; add tokens or tokens_file"] == problems(HOME, "people: {}\n", tmp_path)

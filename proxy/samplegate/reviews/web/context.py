@@ -162,5 +162,9 @@ class Web(msgspec.Struct, frozen=True, kw_only=True):
     """Takes a metric's name, and labels as keywords."""
     hosts: tuple[str, ...] = ()
     """Permitted Host headers, in addition to that of ``url`` and this machine's own."""
+    one_use: Callable[[str], Person | None] | None = None
+    """The user of the code in a one-use sign-in link, which the call uses up. None: there are no such links."""
+    cookie: str = "samplegate"
+    """The name of the session cookie. Browsers share cookies between the ports of a host."""
     session: int = 43_200
     """Seconds that a user stays signed in at the page."""

@@ -20,6 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from samplegate.reviews.sign_in_links import CODE_PREFIX
 from samplegate.reviews.web import render
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.security import FailedLoginLimiter, Pace, headers_of, is_cross_site, is_own_page, sender
@@ -131,6 +132,10 @@ Generated tokens of 256 bits cannot be guessed. The limits keep the log short, s
 tokens a little safer.
 """
 
+USED_LINK: Final = (
+    "This sign-in link was used before, has expired, or belongs to another page. Get a new one with"
+    " `samplegate reviews open`."
+)
 _SESSION: Final = "samplegate.session"
 _FOREIGN: Final = "This form comes from another site"
 _place: Final = re.compile(r"/reviews(?:/[A-Za-z0-9_-]{1,64}){0,2}(?:\?[A-Za-z0-9_.=&%+-]{0,500})?")
@@ -272,12 +277,14 @@ class SignIn:
         place = back_to(form.get("next", [HOME])[0])
         token = form.get("token", [""])[0].strip()
         person = self._web.person(token)
+        if person is None and self._web.one_use is not None:
+            person = self._web.one_use(token)
         if person is None:
-            return self._wrong_token(request, place)
+            return self._wrong_token(request, place, one_use=token.startswith(CODE_PREFIX))
         self._web.log.info("person.signed_in", person=person.name)
         return await self._start_session(person, token, place)
 
-    def _wrong_token(self, request: Request, place: str) -> Response:
+    def _wrong_token(self, request: Request, place: str, *, one_use: bool) -> Response:
         """The response to a wrong token.
 
         Valid tokens are never limited, because behind a proxy all have the same address.
@@ -289,7 +296,8 @@ class SignIn:
             response.headers["retry-after"] = str(wait)
             return response
         self._web.log.warning("person.refused", address=address)
-        return self._page(request, 403, place, "Unknown token. Check that you copied all of it.")
+        problem = USED_LINK if one_use else "Unknown token. Check that you copied all of it."
+        return self._page(request, 403, place, problem)
 
     async def _start_session(self, person: Person, token: str, place: str) -> Response:
         """A new session with a new ID, whatever cookie the request has."""
@@ -331,7 +339,7 @@ class SignIn:
 
         Browsers accept ``__Host-`` only with Secure and for this host alone, so no sibling host can set it.
         """
-        return "__Host-samplegate" if self._is_secure else "samplegate"
+        return f"__Host-{self._web.cookie}" if self._is_secure else self._web.cookie
 
     def _set(self, response: Response, value: str, seconds: int) -> None:
         response.set_cookie(

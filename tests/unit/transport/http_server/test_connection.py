@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 from uvicorn.server import ServerState
 
-from samplegate.server.listeners import listener
 from samplegate.transport.http_server import uvicorn_protocol
 from samplegate.transport.http_server.http import HttpBounds
+from samplegate.transport.http_server.listeners import listener
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 from tests.fakes.http_front import META, MODERN, Front, Served, initialize, note, result, silent
 from tests.fakes.loops import BOTH_LOOPS

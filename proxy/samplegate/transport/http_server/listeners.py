@@ -1,7 +1,7 @@
-"""The daemon's listeners: sockets that are bound before anything starts, uvicorn on each, and their shutdown.
+"""HTTP listeners: uvicorn on sockets that are bound before anything starts, and their shutdown.
 
-uvicorn's signal handlers, lifespan and logs are off, because the daemon controls its own shutdown and writes its own
-log.
+uvicorn's signal handlers, lifespan and logs are off, because `serve` and `run` control their own shutdown and write
+their own log.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -19,43 +18,12 @@ import uvicorn
 from samplegate.config.values import Address
 from samplegate.transport.http_server.http import HttpBounds
 from samplegate.transport.http_server.uvicorn_protocol import Connections
-from samplegate.transport.stdio import CannotStart
+from samplegate.transport.sockets import BACKLOG, bound
 
-BACKLOG: Final = 2048  # pending connections, enough for a burst of clients after a restart
 # seconds that an idle connection stays open: longer than common load balancers keep theirs, which would otherwise use a
 # closed one
 KEEP_ALIVE: Final = 75
 _SILENT: Final = logging.CRITICAL + 1
-
-
-def bind(setting: str, at: Address) -> socket.socket:
-    """Bind a listening socket. Raises CannotStart."""
-    family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
-    try:
-        found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, where = next((one for one in found if one[0] == family), found[0])
-        ours = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            if sys.platform != "win32":
-                ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            ours.bind(where)
-            ours.listen(BACKLOG)
-            ours.setblocking(False)
-        except BaseException:
-            ours.close()
-            raise
-    except OSError as problem:
-        why = (problem.strerror or str(problem)).lower()
-        raise CannotStart(
-            setting, str(at), f"cannot be bound: {why}", "choose another address, or port 0 for any free port"
-        ) from None
-    return ours
-
-
-def bound(ours: socket.socket) -> Address:
-    """The address of a listening socket."""
-    host, port = ours.getsockname()[:2]
-    return Address(str(host), int(port))
 
 
 class Listener(uvicorn.Server):
@@ -63,7 +31,7 @@ class Listener(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install no signal handlers: the daemon handles signals."""
+        """Install no signal handlers: the process handles signals itself."""
         yield
 
 
