@@ -4,4 +4,6 @@ from typing import Final
 
 HOME_PAGE: Final = ""
 """Address of the project's home page; empty while there is none. A test keeps README.md and pyproject.toml equal."""
+SCHEMAS: Final = f"{HOME_PAGE}/schemas/" if HOME_PAGE else "urn:samplegate:schema:"
+"""How the IDs of the JSON Schemas begin."""
 __version__: Final = "0.1.0"

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, TypeAlias
 from samplegate.audit.jsonl import open_files, rotated_files, split_rotated
 from samplegate.audit.record import RecordLine, read_line
 from samplegate.errors import InputError
-from samplegate.files import SQLITE, is_sqlite
+from samplegate.files import SQLITE, is_sqlite, missing_hint
 
 # bytes; a record has at most two contents of 1 MiB, and JSON may escape every byte of them
 MAX_LINE: Final = 16 * 1024 * 1024
@@ -165,7 +165,9 @@ def _unreadable(source: Source, problem: OSError) -> InputError:
     why = problem.strerror or os.strerror(problem.errno or 0)
     if why[1:2].islower():
         why = f"{why[0].lower()}{why[1:]}"
-    return InputError(f"{problem.filename or source.path}: cannot be read: {why}")
+    name = str(problem.filename or source.path)
+    hint = f"; {missing_hint(name, Path())}" if isinstance(problem, FileNotFoundError) else ""
+    return InputError(f"{name}: cannot be read: {why}{hint}")
 
 
 def _matching_sources(name: str) -> list[Source]:

@@ -35,9 +35,11 @@ from samplegate.cli.files import (
     read,
     workspace_path,
 )
+from samplegate.cli.progress import counted
 from samplegate.config.values import check_networks
 from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
+from samplegate.money import dollars
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
 from samplegate.policy.conditions import globs, is_glob, short_value
@@ -48,7 +50,6 @@ from samplegate.policy.schema import AnswerRule, Match, Names, Policy
 from samplegate.policy.script import parse as parse_script
 from samplegate.policytest.load import load_cases
 from samplegate.protocol.frames import LEGACY, MODERN, Era
-from samplegate.reviews.views import dollars
 from samplegate.runtime.model_probe import TIMEOUT, ModelProbe, probe_models
 from samplegate.runtime.preflight import preflight
 from samplegate.runtime.process import load_policy
@@ -166,7 +167,7 @@ def command(args: argparse.Namespace) -> int:
 
 def _ask_models(files: Sequence[CheckResult], timeout: float) -> None:
     """Ask the models of the policies without problems."""
-    for result in files:
+    for result in counted(files, "files: asking models", total=len(files)):
         if result.loaded is not None and not result.problems:
             ask = partial(
                 probe_models,

@@ -21,6 +21,7 @@ from samplegate.cli.files import capability_names, environment, print_error, rea
 from samplegate.cli.test import step_lines, steps_as_json
 from samplegate.durations import duration_text
 from samplegate.errors import InputError
+from samplegate.money import dollars, exact_dollars
 from samplegate.policy import cost, model_choice
 from samplegate.policy.capabilities import can_forward, offer_to
 from samplegate.policy.catalogue import Worst
@@ -51,11 +52,11 @@ from samplegate.protocol.requests import BadRequest, Origin, Request
 from samplegate.runtime.process import compile_loaded, load_policy
 
 _UNIT: Final[dict[Quantity, str]] = {
-    "requests": "requests",
-    "input_tokens": "input tokens",
-    "output_tokens": "output tokens",
-    "usd": "USD",
-    "concurrent": "at once",
+    "requests": " requests",
+    "input_tokens": " input tokens",
+    "output_tokens": " output tokens",
+    "usd": "",
+    "concurrent": " at once",
 }
 
 
@@ -119,14 +120,14 @@ def spending_lines(spent: Spending) -> Iterator[str]:
         by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
         yield (
             f"limit     {spec.name}: {_amount(spec, draw.amount)} of {_amount(spec, spec.max_units)}"
-            f" {_UNIT[spec.quantity]}{_per(spec)}{by}"
+            f"{_UNIT[spec.quantity]}{_per(spec)}{by}"
         )
     if spent.unknown_draws is not None:
         yield f"limit     cannot be reserved: {spent.unknown_draws}"
 
 
 def _worst(worst: Worst) -> str:
-    usd = "unknown price" if worst.usd is None else f"{_dollars(worst.usd)} USD"
+    usd = "unknown price" if worst.usd is None else dollars(worst.usd)
     return f"{worst.input_tokens} input and {worst.output_tokens} output tokens, {usd}"
 
 
@@ -141,13 +142,7 @@ def _score(choice: ModelChoice, name: str) -> str:
 
 
 def _amount(spec: LimitSpec, amount: int) -> str:
-    return _dollars(amount) if spec.quantity == "usd" else f"{amount / SCALE[spec.quantity]:.15g}"
-
-
-def _dollars(units: int) -> str:
-    """Dollars, to a millionth or to the first digits of a smaller amount."""
-    dollars = units / SCALE["usd"]
-    return f"{dollars:.6f}".rstrip("0").rstrip(".") if dollars >= 1e-6 or not units else f"{dollars:.3g}"
+    return exact_dollars(amount) if spec.quantity == "usd" else f"{amount / SCALE[spec.quantity]:.15g}"
 
 
 def _per(spec: LimitSpec) -> str:

@@ -17,6 +17,7 @@ from samplegate.cli.color import has_color, painted
 from samplegate.config import state_folder
 from samplegate.config.settings import SETTINGS
 from samplegate.errors import InputError
+from samplegate.files import missing_hint
 from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.schema import Policy
@@ -40,6 +41,9 @@ def read(path: Path) -> str:
     """Text of a UTF-8 file, with its line ends. Raises InputError."""
     try:
         return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        hint = missing_hint(str(path), Path())
+        raise InputError(f"{path}: cannot be read: no such file or directory; {hint}") from None
     except OSError as problem:
         raise InputError(f"{path}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
     except UnicodeDecodeError as problem:

@@ -41,6 +41,7 @@ from samplegate.cli.files import (
     read,
     report_error,
 )
+from samplegate.cli.progress import counted
 from samplegate.cli.since import since_argument, since_time
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
@@ -159,7 +160,7 @@ def command(args: argparse.Namespace) -> int:
 def _replay(logs: Logs, compiled: CompiledPolicy, client: ClientCapabilities | None, since: str) -> Replayed:
     replayed = Replayed()
     handed_on: dict[str, None] = {}
-    for line in settled(logs):
+    for line in settled(counted(logs, "records")):
         if line.time < since:
             continue
         if line.decision_id in handed_on:  # its second record: the request has been replayed already

@@ -15,8 +15,10 @@ from samplegate.audit.record import settled
 from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, KindReport, Names, Report, ServerReport
 from samplegate.cli import OK, UNREADABLE, run_report
 from samplegate.cli.files import STATE, STDOUT, count, plain, print_error, print_lines, state_of, write_json
+from samplegate.cli.progress import counted
 from samplegate.cli.since import since_argument, since_time
 from samplegate.errors import InputError
+from samplegate.money import dollars
 from samplegate.policy.ledger import SCALE
 
 ROWS: Final = 10  # rows of a table in text output; --json has all
@@ -52,7 +54,7 @@ def command(args: argparse.Namespace) -> int:
                 raise InputError(f"--{name.replace('_', '-')} needs --run")
         logs = Logs(args.log or _default(state_of(args.state, os.environ)))
         report = Report(since_time(args.since, time.time()))
-        for line in settled(logs):
+        for line in settled(counted(logs, "records")):
             report.add(line)
         if args.json is None:
             print_lines(_report(report, logs))
@@ -104,7 +106,7 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
 def _cost(server: ServerReport) -> str:
     if not server.models and not server.usd:
         return ""
-    known = f", {_usd(server.usd)} USD" if server.usd or not server.unpriced else ""
+    known = f", {dollars(round(server.usd * SCALE['usd']))}" if server.usd or not server.unpriced else ""
     unknown = f", {server.unpriced} with unknown price" if server.unpriced else ""
     return known + unknown
 
@@ -166,26 +168,15 @@ def _attempts(server: ServerReport) -> Iterator[str]:
         ]
         for name, counts in _sorted_by(server.attempts, "calls")
     ]
-    yield from _table(["model called", "calls", "input tokens", "output tokens", "cost (USD)", "failures"], rows)
+    yield from _table(["model called", "calls", "input tokens", "output tokens", "cost", "failures"], rows)
 
 
 def _dollars(counts: Counter[str]) -> str:
     """Cost of the calls of one model. An unknown part is shown as ``?``, never as zero."""
-    known = _usd(counts["units"] / SCALE["usd"])
+    known = dollars(counts["units"])
     if not counts["unpriced"]:
         return known
     return f"{known} + ?" if counts["units"] else "?"
-
-
-def _usd(dollars: float) -> str:
-    """A cost with enough decimals to show that it is not zero."""
-    return (
-        f"{dollars:.4f}"
-        if dollars >= 0.01 or not dollars
-        else f"{dollars:.6f}"
-        if dollars >= 0.000001
-        else f"{dollars:.1g}"
-    )
 
 
 def _failures(counts: Counter[str]) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from samplegate.money import dollars
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.reviews import views
 from samplegate.reviews.edits import changes
 from samplegate.reviews.review import EditBounds, Review, ReviewEvent, expired, scrub_verdict
-from samplegate.reviews.views import EVENT_MEANINGS, all_without_media, dollars, note_text, notes, span, verdict_json
+from samplegate.reviews.views import EVENT_MEANINGS, all_without_media, note_text, notes, span, verdict_json
 from samplegate.secret_names import secret_fields
 from samplegate.urls import shown_url
 

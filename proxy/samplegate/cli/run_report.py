@@ -45,8 +45,10 @@ from samplegate.cli.files import (
     write_json,
     write_report,
 )
+from samplegate.cli.progress import counted
 from samplegate.errors import InputError
 from samplegate.files import SQLITE
+from samplegate.policy.decisions import detail_without_rule
 from samplegate.printable import printable
 from samplegate.yamlfile.tree import Mapping as Tree
 from samplegate.yamlfile.tree import Scalar, Unreadable, compose
@@ -164,7 +166,7 @@ def _read_log(names: Sequence[str], run: str, gates: Sequence[FoundGate], record
     since = min((datetime.fromisoformat(gate.state.started).timestamp() for gate in gates), default=CLOCK) - CLOCK
     try:
         logs = Logs(names, run=run, since=since)
-        for line in settled(records.counted(logs)):
+        for line in settled(records.counted(counted(logs, "records"))):
             records.add(line)
     except InputError as problem:
         return [str(problem)]
@@ -214,7 +216,8 @@ def _end(gate: FoundGate) -> str:
 
 def _row_text(row: Row) -> str:
     line = row.line
-    detail = f": {line.detail}" if line.detail else ""
+    detail = detail_without_rule(line.detail, line.rule)
+    detail = f": {detail}" if detail else ""
     words = ", ".join(sorted(row.words))
     return (
         f"[{words}] {line.server}: {line.kind} during {_during(row)}: {line.outcome} ({line.reason}, {_rule(row)})"

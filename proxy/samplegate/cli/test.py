@@ -30,6 +30,7 @@ from samplegate.cli.files import (
     workspace_path,
     write_report,
 )
+from samplegate.cli.progress import counted
 from samplegate.errors import InputError
 from samplegate.policy.decisions import RuleStep
 from samplegate.policy.file.load import PolicyError
@@ -164,7 +165,8 @@ def _percent(text: str) -> float:
 def command(args: argparse.Namespace) -> int:
     """Run all cases of all files. Returns 0 if all pass with enough coverage, 1 if not, 2 for an unreadable file."""
     try:
-        outcomes = [_outcome(tests) for tests in _tests(files_of(args.policies))]
+        files = _tests(files_of(args.policies))
+        outcomes = [_outcome(tests) for tests in counted(files, "files", total=len(files))]
     except InputError as problem:
         print_error(str(problem))
         return UNREADABLE
@@ -215,9 +217,16 @@ def _tests(given: Sequence[Path]) -> list[Path]:
     """The test files, each once: a pre-commit hook may pass both a policy and its test."""
     return list(
         dict.fromkeys(
-            path if is_test(path) else test_of(path) for path in given if is_test(path) or not _has_no_tests(path)
+            path if is_test(path) or _is_missing(path) else test_of(path)
+            for path in given
+            if is_test(path) or not _has_no_tests(path)
         )
     )
+
+
+def _is_missing(policy: Path) -> bool:
+    """Whether neither a policy nor its tests exist. The policy is then reported, because the user has named it."""
+    return not policy.exists() and not test_of(policy).exists()
 
 
 def _has_no_tests(path: Path) -> bool:

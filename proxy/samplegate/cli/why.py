@@ -15,11 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
+from samplegate import money
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTry, timestamp
 from samplegate.audit.story import INCOMPLETE, DecisionLine, RecordedRule, explanation, read_decision, server_got
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import STATE, STDOUT, plain, print_error, print_lines, state_of, write_json
+from samplegate.cli.progress import counted
 from samplegate.cli.since import since_argument, since_time
 from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
@@ -115,7 +117,7 @@ def _found(logs: Logs, prefix: str, since: str) -> _Found:
     found = _Found()
     ids: dict[str, None] = {}
     try:
-        for line in logs:
+        for line in counted(logs, "records"):
             if not isinstance(line, DecisionLine) or not line.decision_id.startswith(prefix):
                 continue
             if line.time < since:
@@ -345,7 +347,7 @@ def _tokens(one: RecordedTry) -> str:
 def _usd(dollars: float | None) -> str:
     if dollars is None:
         return "unknown cost"
-    return f"${dollars:.2f}" if dollars >= 1 or not dollars else f"${dollars:.2g}"
+    return money.dollars(round(dollars * money.UNITS))
 
 
 def _secrets(line: DecisionLine) -> Iterator[str]:

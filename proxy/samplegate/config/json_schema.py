@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from samplegate import SCHEMAS
 from samplegate.config.identities import CallerSettings, PeopleSettings
 from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.config.servers import NAME, ServerEntry
@@ -39,6 +40,7 @@ def json_schema() -> dict[str, Any]:
     }
     return {
         "$schema": _DIALECT,
+        "$id": f"{SCHEMAS}settings",
         "title": "The settings of samplegate serve",
         "type": "object",
         "properties": properties,

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar, get_origin
 import msgspec
 
 from samplegate.config.settings import SERVER_ONLY, Setting, Table, value_error
+from samplegate.files import missing_hint
 from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import Fault, Mark, Node, Unreadable, compose, dotted, find, plain_value
 from samplegate.yamlfile.tree import Mapping as Tree
@@ -211,7 +212,9 @@ def _env_file(source: SourceValue | None, problems: list[str]) -> dict[str, str]
 def read_error(problem: OSError | UnicodeDecodeError) -> str:
     """The reason that a file cannot be read."""
     reason: str = getattr(problem, "strerror", None) or "it is not UTF-8 text"
-    return f"cannot be read: {reason[0].lower()}{reason[1:]}"
+    name = str(problem.filename) if isinstance(problem, FileNotFoundError) else ""
+    hint = f"; {missing_hint(name, Path())}" if name.startswith("~") else ""
+    return f"cannot be read: {reason[0].lower()}{reason[1:]}{hint}"
 
 
 def converted_value(setting: Setting, source: SourceValue, convert: Callable[[Any], Any]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from samplegate.demo import client, server
 from samplegate.demo.client import TOOL, CallReport, Era
 from samplegate.demo.output import indented, own_command
+from samplegate.money import UNITS, dollars
 
 POLICY: Final = Path(__file__).with_name("demo.yaml")
 """A copy of policies/demo.yaml, which is for readers, because an installed package has no repository. A test keeps the
@@ -295,7 +296,7 @@ def _decision_text(record: dict[str, Any]) -> str:
     how = [str(record.get("outcome"))]
     how += [f"with {record['action']}"] if "action" in record else []
     how += [f"by {record['model']}"] if "model" in record else []
-    cost = f", for {record['cost_usd']:.6f} USD" if record.get("cost_usd") else ""
+    cost = f", for {dollars(round(record['cost_usd'] * UNITS))}" if record.get("cost_usd") else ""
     return f"{decision}; {' '.join(how)} in {record.get('duration_ms', 0):.0f} ms{cost}"
 
 

@@ -197,3 +197,8 @@ def wire_answer(kind: str, era: Era, decision: Decision) -> str | None:
             return str(result.get("action", "result"))
         case _:
             return None
+
+
+def detail_without_rule(detail: str, rule: str | None) -> str:
+    """A detail for a line that names the rule already."""
+    return detail if rule is None else detail.removeprefix(f"rule {rule}: ")

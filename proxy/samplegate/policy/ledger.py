@@ -35,6 +35,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from samplegate.money import UNITS, exact_dollars
+
 Window: TypeAlias = Literal["day", "month"]
 
 
@@ -83,7 +85,7 @@ SCALE: Final[dict[Quantity, int]] = {
     "requests": 10**6,
     "input_tokens": 10**6,
     "output_tokens": 10**6,
-    "usd": 10**12,
+    "usd": UNITS,
     "concurrent": 1,
 }
 """Units per one of each quantity. A dollar has 10**12, so 0.01 dollars per million tokens are 10_000 units per
@@ -295,13 +297,13 @@ def idle(spec: LimitSpec, account: Account, now: float) -> bool:
 
 
 def amount_text(spec: LimitSpec, units: int) -> str:
-    """An amount for users: ``0.0125 USD``, ``12 requests``."""
-    amount = Decimal(units) / SCALE[spec.quantity]
-    if spec.quantity != "usd":
-        amount = round(amount, 2)
+    """An amount for users: ``$0.0125``, ``12 requests``."""
+    if spec.quantity == "usd":
+        return exact_dollars(units)
+    amount = round(Decimal(units) / SCALE[spec.quantity], 2)
     number = f"{amount:,f}"
     number = number.rstrip("0").rstrip(".") if "." in number else number
-    words = {"usd": "USD", "concurrent": "at a time"}.get(spec.quantity, spec.quantity.replace("_", " "))
+    words = "at a time" if spec.quantity == "concurrent" else spec.quantity.replace("_", " ")
     return f"{number} {words.removesuffix('s') if number == '1' else words}"
 
 

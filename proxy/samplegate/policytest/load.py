@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import msgspec.structs
 
+from samplegate import SCHEMAS
 from samplegate.durations import duration_text
 from samplegate.policy.file.json_schema import without_null
 from samplegate.policy.schema import seconds
@@ -254,7 +255,7 @@ def json_schema() -> dict[str, Any]:
     ]
     structs["Said"]["oneOf"] = _required("answer", "edits")
     structs["Elicitation"]["allOf"] = [_at_most_one(("url", "fields")), _at_most_one(("url", "required"))]
-    return {"$schema": _DIALECT, "title": "samplegate policy tests", **schema}
+    return {"$schema": _DIALECT, "$id": f"{SCHEMAS}tests", "title": "samplegate policy tests", **schema}
 
 
 def _case(case: dict[str, Any]) -> None:

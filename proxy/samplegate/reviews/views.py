@@ -26,7 +26,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -46,14 +45,6 @@ def span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
     return f"{max(0, int(seconds))} s"
-
-
-def dollars(units: int) -> str:
-    """An amount in the ledger's units, rounded up: ``$12.34``; below a dollar two significant digits: ``$0.0013``."""
-    amount = Decimal(units) / SCALE["usd"]
-    places = 2 if amount == 0 or amount >= 1 else 1 - amount.adjusted()
-    whole, _, decimals = f"{amount.quantize(Decimal(1).scaleb(-places), rounding='ROUND_UP'):,f}".partition(".")
-    return f"${whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
 MAX_CHOICES: Final = 30

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from itertools import pairwise
 from typing import Final
 
@@ -18,6 +17,8 @@ import msgspec
 from samplegate.audit.record import Record, Released, comes_again, may_be_revoked
 from samplegate.audit.verdict import MEANINGS, STRICT, FailOn, RunCounts, words_of
 from samplegate.errors import Log
+from samplegate.money import dollars
+from samplegate.policy.decisions import detail_without_rule
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused, Reserved
 from samplegate.protocol.frames import CALLS
 from samplegate.protocol.rounds import Note
@@ -308,8 +309,8 @@ class Tally:
         return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left, refused)))
 
     def _cost(self) -> str:
-        """``0.0042 USD and 1 model call with unknown price``: an unknown price is never counted as zero."""
-        known = f"{dollars(self._spent)} USD" if self._spent else ""
+        """``$0.0042 and 1 model call with unknown price``: an unknown price is never counted as zero."""
+        known = dollars(self._spent) if self._spent else ""
         unknown = f"{self._unpriced} model call{_plural(self._unpriced)} with unknown price" if self._unpriced else ""
         return " and ".join(filter(None, (known, unknown)))
 
@@ -389,14 +390,6 @@ def _remember(outcomes: dict[str, Released], record: Record, most: int) -> None:
         del outcomes[next(iter(outcomes))]
 
 
-def dollars(units: int) -> str:
-    """An amount in units of ``ledger.SCALE["usd"]`` as dollars: two decimals from one dollar on, below that enough for
-    two significant digits."""
-    amount = Decimal(units).scaleb(-12)
-    places = 2 if not amount or amount >= 1 else 1 - amount.adjusted()
-    return f"{amount:.{places}f}"
-
-
 def _plural(count: int) -> str:
     return "" if count == 1 else "s"
 
@@ -405,7 +398,8 @@ def _line(record: Record) -> str:
     rule = f"rule {record.rule!r}" if record.rule is not None else "no rule"
     tools = ", ".join(call.tool or call.method for call in record.calls)
     during = f"during {tools}" if tools else "outside any call"
-    said = f": {record.detail}" if record.detail else ""
+    detail = detail_without_rule(record.detail, record.rule)
+    said = f": {detail}" if detail else ""
     return (
         f"{record.kind} {during}: {record.outcome} ({record.reason.value}, {rule}){said} [decision"
         f" {record.decision_id}]"

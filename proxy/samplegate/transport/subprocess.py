@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from samplegate.files import missing_hint
 from samplegate.transport.fd_streams import PIPE_SIZE
 from samplegate.transport.lines import MAX_LINE, Receiver
 from samplegate.transport.stdio import CannotStart, LineLink, connect
@@ -181,7 +182,7 @@ def _explain(error: OSError | ValueError, name: str, env: Mapping[str, str], cwd
         return CannotStart(PLACE, name, "was not found in PATH", "install it, or give its full path")
     path = Path(found) if cwd is None else cwd / found
     if not path.exists():
-        return CannotStart(PLACE, name, "does not exist", "correct the path")
+        return CannotStart(PLACE, name, "does not exist", missing_hint(name, cwd or Path()))
     if path.is_dir():
         return CannotStart(PLACE, name, "is a folder", "give the path of the program in it")
     if isinstance(error, FileNotFoundError):

@@ -232,14 +232,14 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
     told = spend(asked(), "--server", "docs", "--tool", "sum").out.splitlines()
     assert [
         (
-            "model     1 smart  max 100 input and 100 output tokens, 0.0018 USD; score 0.60 (cost 0.00, speed 0.00,"
+            "model     1 smart  max 100 input and 100 output tokens, $0.0018; score 0.60 (cost 0.00, speed 0.00,"
             " intelligence 1.00)"
         ),
         (
-            "model     2 cheap  max 100 input and 100 output tokens, 0.000225 USD; score 0.40 (cost 1.00, speed 0.00,"
+            "model     2 cheap  max 100 input and 100 output tokens, $0.00023; score 0.40 (cost 1.00, speed 0.00,"
             " intelligence 0.00)"
         ),
-        "limit     day: 0.0018 of 5 USD per day (UTC), for docs, sum",
+        "limit     day: 0.0018 of $5.00 per day (UTC), for docs, sum",
         "limit     rate: 1 of 10 requests per 1m",
         "limit     call: 100 of 5000 output tokens per call, for this call",
         "limit     slots: 1 of 2 at once",
@@ -385,7 +385,7 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
         ),
         "reviewer  desk reviews the answer within 55s (the review itself expires after 15m)",
         "timeout   without a decision, the request is denied",
-        "model     1 main  max 43 input and 10 output tokens, 0 USD",
+        "model     1 main  max 43 input and 10 output tokens, $0.00",
         "advertised yes",
         f"outcome   Escalated: {wire}; if rejected, the server gets error -1",
     ] == told[at + 1 :]

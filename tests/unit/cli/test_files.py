@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from samplegate.cli.files import json_text, print_error
 from tests.fakes.github_runner import commands
+from tests.fakes.shell import Run, Write
 
 HOSTILE = st.lists(
     st.one_of(
@@ -37,3 +39,26 @@ def test_an_error_keeps_its_lines_and_none_of_them_is_a_command(capsys: pytest.C
     err = capsys.readouterr().err
     assert "samplegate: a:\n  b #\\x23[error]c\n  \\x3a:error::d\\r::error::e\\x1b\n" == err
     assert [] == commands(err)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("check ~/p.yaml", "~/p.yaml: cannot be read: no such file or directory; ~ is not replaced by the home folder"),
+        ("check polcy.yaml", "no such file or directory; the path is relative to {}; did you mean 'policy.yaml'?"),
+        (
+            "test other.yaml",
+            "other.yaml: cannot be read: no such file or directory; the path is relative",
+        ),
+        ("replay --log none --policy policy.yaml", "none: cannot be read: no such file or directory; the path is"),
+        ("report --log ~/log.jsonl", "~/log.jsonl: cannot be read: no such file or directory; ~ is not replaced"),
+        ("serve --check --settings ~/s.yaml", "~/s.yaml: cannot be read: no such file or directory; ~ is not replaced"),
+    ],
+)
+def test_a_missing_file_is_told_with_a_remedy(
+    run: Run, write: Write, tmp_path: Path, command: str, expected: str
+) -> None:
+    write("policy.yaml", "version: 1\nrules: [{name: none, effect: deny}]\n")
+    ended = run(*command.split())
+    assert 2 == ended.code
+    assert expected.format(tmp_path) in ended.err

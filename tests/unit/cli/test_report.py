@@ -55,7 +55,7 @@ def test_a_table_for_each_server(run: Run, write: Write) -> None:
         """\
 5 requests from 2 servers in 1 log, 2027-01-15T08:00:00.000Z to 2027-01-15T08:00:00.000Z
 
-server docs: 4 requests, 0.2500 USD, 2 with unknown price
+server docs: 4 requests, $0.25, 2 with unknown price
   kind      requests  answered  denied  unanswered     p50     p95
   sampling         4         2       1           1  101 ms  2.49 s
   rule              requests
@@ -72,10 +72,10 @@ server docs: 4 requests, 0.2500 USD, 2 with unknown price
   team-day              1  25%
   answered by  requests  input tokens  output tokens
   gpt-5               2           140              6
-  model called  calls  input tokens  output tokens  cost (USD)  failures
-  a                 1             0              0      0.0000  1 rate_limited
-  b                 1            70              3      0.2500
-  own               1             0              0           ?
+  model called  calls  input tokens  output tokens   cost  failures
+  a                 1             0              0  $0.00  1 rate_limited
+  b                 1            70              3  $0.25
+  own               1             0              0      ?
 
 server db: 1 request
   kind         requests  answered     p50     p95
@@ -95,8 +95,8 @@ def test_less_than_a_cent_is_not_shown_as_nothing(run: Run, write: Write) -> Non
         line(put={"cost_usd": 0.000013, "attempts": [{"model": "b", "result": "ok", "cost_usd": 0.000013}]}),
     )
     told = run("report", "--log", "log.jsonl").out.splitlines()
-    assert "server docs: 1 request, 0.000013 USD" in told
-    assert "  b                 1             0              0    0.000013" in told
+    assert "server docs: 1 request, $0.000013" in told
+    assert "  b                 1             0              0  $0.000013" in told
 
 
 def test_reviews_are_told(run: Run, write: Write) -> None:

@@ -88,15 +88,20 @@ def test_problems_of_either_file_fail(run: Run, write: Write) -> None:
     ]
 
 
-@pytest.mark.parametrize(("given", "missing"), [("q.yaml", "q_test.yaml"), ("q_test.yaml", "q_test.yaml")])
-def test_a_file_that_is_not_there_leaves_with_two(run: Run, given: str, missing: str) -> None:
+def nowhere(folder: Path) -> str:
+    """Why a missing file of a folder cannot be read."""
+    return f"no such file or directory; the path is relative to {folder}; correct it, or write the full path"
+
+
+@pytest.mark.parametrize(("given", "missing"), [("q.yaml", "q.yaml"), ("q_test.yaml", "q_test.yaml")])
+def test_a_file_that_is_not_there_leaves_with_two(run: Run, tmp_path: Path, given: str, missing: str) -> None:
     ended = run("test", given)
-    assert (2, f"samplegate: {missing}: cannot be read: no such file or directory\n") == (ended.code, ended.err)
+    assert (2, f"samplegate: {missing}: cannot be read: {nowhere(tmp_path)}\n") == (ended.code, ended.err)
 
 
-def test_tests_without_their_policy_leave_with_two(run: Run, write: Write) -> None:
+def test_tests_without_their_policy_leave_with_two(run: Run, write: Write, tmp_path: Path) -> None:
     write("p_test.yaml", PASSING)
-    assert (2, "samplegate: p.yaml: cannot be read: no such file or directory\n") == (
+    assert (2, f"samplegate: p.yaml: cannot be read: {nowhere(tmp_path)}\n") == (
         run("test", "p_test.yaml").code,
         run("test", "p_test.yaml").err,
     )
@@ -306,9 +311,9 @@ def test_junit_has_files_that_cannot_be_run(run: Run, write: Write, tmp_path: Pa
     write("q_test.yaml", PASSING)
     assert 2 == run("test", "--junit", "out.xml", "p_test.yaml", "q.yaml", "none.yaml").code
     assert [
-        ("p_test.yaml", "can be run", "p.yaml: cannot be read: no such file or directory"),
+        ("p_test.yaml", "can be run", f"p.yaml: cannot be read: {nowhere(tmp_path)}"),
         ("q_test.yaml", "can be run", run("test", "q.yaml").out.splitlines()[0]),
-        ("none_test.yaml", "can be run", "none_test.yaml: cannot be read: no such file or directory"),
+        ("none.yaml", "can be run", f"none.yaml: cannot be read: {nowhere(tmp_path)}"),
     ] == [(suite, case.get("name"), case[0].get("message")) for suite, case in junit(tmp_path)]
     assert "q.yaml:4:49: " in (junit(tmp_path)[1][1][0].text or "")
 

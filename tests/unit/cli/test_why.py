@@ -175,7 +175,7 @@ limits    charged: day
           reached: month
 models    cheap: rate_limited, $0.00
           smart: error, 12 input and 0 output tokens, unknown cost
-          in all: unknown cost (reserved: $0.57)
+          in all: unknown cost (reserved: $0.58)
 secrets   found 2 aws-key
 review    rv_1 for reviewer ops, the request waited 2s
           decided by ann (page)

@@ -419,10 +419,10 @@ def test_settling_on_a_forgotten_account_books_no_more_than_an_overrun() -> None
 @pytest.mark.parametrize(
     ("quantity", "units", "text"),
     [
-        ("usd", 12_500_000_000, "0.0125 USD"),
-        ("usd", 5 * 10**12, "5 USD"),
-        ("usd", 1, "0.000000000001 USD"),
-        ("usd", 1234 * 10**12, "1,234 USD"),
+        ("usd", 12_500_000_000, "$0.0125"),
+        ("usd", 5 * 10**12, "$5.00"),
+        ("usd", 1, "$0.000000000001"),
+        ("usd", 1234 * 10**12, "$1,234.00"),
         ("requests", 12 * ONE, "12 requests"),
         ("requests", ONE, "1 request"),
         ("requests", 3_333_333, "3.33 requests"),

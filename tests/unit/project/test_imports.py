@@ -18,7 +18,7 @@ SOURCE: Final = PROXY
 PACKAGE: Final = "samplegate"
 
 GROUND: Final = frozenset(
-    "durations errors files printable process_locks regex request_headers secret_names sqlite text urls"
+    "durations errors files money printable process_locks regex request_headers secret_names sqlite text urls"
     " yamlfile".split()
 )
 """Modules and packages that all others may import. They import nothing of ours but each other."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from samplegate import SCHEMAS
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.file.checks import MAX_NAME, MAX_RULES
 from samplegate.policy.file.limit_checks import AMOUNTS, CALENDAR
@@ -32,7 +33,7 @@ def json_schema() -> dict[str, Any]:
     _models(structs["Model"])
     _limits(structs)
     _reviewers(structs)
-    return {"$schema": _DIALECT, "title": "samplegate policy", **schema}
+    return {"$schema": _DIALECT, "$id": f"{SCHEMAS}policy", "title": "samplegate policy", **schema}
 
 
 def without_null(schema: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias, TypeGuard
 
+from samplegate.money import exact_dollars
 from samplegate.policy import cost
 from samplegate.policy.catalogue import Catalogue, ModelFacts
 from samplegate.policy.claims import amounts, units
@@ -262,10 +263,10 @@ def _fits(draft: Draft, path: Path, name: str, limit: Limit, least: list[dict[st
             continue
         smallest = [known for each in least if (known := each[quantity]) is not None]
         if len(smallest) == len(least) and min(smallest) > units(quantity, amount):
-            unit = "USD" if quantity == "usd" else quantity.replace("_", " ")
-            needed = f"{min(smallest) / SCALE[quantity]:.12f}".rstrip("0").rstrip(".")
+            number = f"{min(smallest) / SCALE[quantity]:.12f}".rstrip("0").rstrip(".")
+            needed = exact_dollars(min(smallest)) if quantity == "usd" else f"{number} {quantity.replace('_', ' ')}"
             draft.problem(
                 path,
-                f"{quoted(name)} admits no request: the smallest request that matches this rule may need {needed}"
-                f" {unit}; raise the limit",
+                f"{quoted(name)} admits no request: the smallest request that matches this rule may need {needed};"
+                " raise the limit",
             )

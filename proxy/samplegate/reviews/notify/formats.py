@@ -23,9 +23,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from samplegate.money import dollars
 from samplegate.policy.ledger import SCALE
 from samplegate.reviews.review import Delivery, Review
-from samplegate.reviews.views import MAX_BYTES, Clean, dollars, moment, note_text, request_sections, to_view
+from samplegate.reviews.views import MAX_BYTES, Clean, moment, note_text, request_sections, to_view
 
 FENCE: Final = "```"
 MIN_SHOWN: Final = 200  # characters; a shorter text does not help the reader

@@ -20,8 +20,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from samplegate.money import dollars
 from samplegate.reviews.review import Review, ReviewEvent
-from samplegate.reviews.views import EVENT_MEANINGS, dollars
+from samplegate.reviews.views import EVENT_MEANINGS
 from samplegate.reviews.web import content, context
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.visible import hides, plain, visible

@@ -96,7 +96,7 @@ def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str
 @pytest.mark.parametrize(
     ("limit", "rule", "needed"),
     [
-        ("{usd: 0.01, per: 1m}", BIG, "USD"),
+        ("{usd: 0.01, per: 1m}", BIG, "$0.41"),
         ("{output_tokens: 399, per: 1m}", LONG, "400 output tokens"),
         (
             "{output_tokens: 999, per: 1m}",

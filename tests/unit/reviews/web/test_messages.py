@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from samplegate.money import dollars
 from samplegate.policy.ledger import SCALE
-from samplegate.reviews.views import dollars
 from samplegate.reviews.web.context import many, moment, size, span, stamp
 
 
