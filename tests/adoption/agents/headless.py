@@ -264,14 +264,24 @@ def working(
     agent: Agent, folder: Path, gates: Sequence[Gate], endpoint: ScriptedEndpoint, environment: Mapping[str, str]
 ) -> Iterator[Session]:
     """The agent at work, in a new home and project folder. It and its descendants have ended afterwards."""
-    home, project = folder / "home", folder / "home" / "project"
-    project.mkdir(parents=True)
-    outside, output = Outside(), GateOutput(folder / "stderr")
+    home = folder / "home"
+    (home / "project").mkdir(parents=True)
+    output = GateOutput(folder / "stderr")
     started = agent.prepare(home, {gate.name: gate.recorded(output.place) for gate in gates}, endpoint.url)
+    with at_start(started, home, endpoint, output, environment) as session:
+        yield session
+
+
+@contextmanager
+def at_start(
+    started: Started, home: Path, endpoint: ScriptedEndpoint, output: GateOutput, environment: Mapping[str, str]
+) -> Iterator[Session]:
+    """The agent at work, in a home folder with its configuration and the folder `project`."""
+    outside = Outside()
     given = {"HOME": str(home), "PATH": os.environ["PATH"], "TMPDIR": str(home), "LANG": "C.UTF-8"}
     process = subprocess.Popen(
         started.words,
-        cwd=project,
+        cwd=home / "project",
         env={**given, **outside.environment, **started.environment, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
