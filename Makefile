@@ -159,6 +159,7 @@ lint: dev ## check format, lint and the import rules; changes no file
 
 docs: dev ## regenerate the tables in the documentation from the descriptions in the code
 	@$(BIN)/python -m docs.generate
+	@$(BIN)/python -m docs.stable
 
 # SITE=FOLDER builds in another folder
 SITE ?= build/site

@@ -280,18 +280,19 @@ def commands() -> str:
     """A section for each command: its usage, and its arguments as its help describes them."""
     sections = []
     for name in cli.COMMANDS:
-        text = _help([name])
+        text = help_of([name])
         nested = re.findall(r"^    (\w+) {2,}\S", text, re.MULTILINE) if "ACTION" in text else []
         sections += [
-            _section(f"samplegate {' '.join(words)}", _help(words))
+            _section(f"samplegate {' '.join(words)}", help_of(words))
             for words in [[name], *([name, each] for each in nested)]
         ]
     return "\n".join(sections)
 
 
-def _help(command: Sequence[str]) -> str:
+def help_of(command: Sequence[str]) -> str:
+    """The help of a command, with each description on one line."""
     before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100000"  # each description on one line
+    os.environ["COLUMNS"] = "100000"
     try:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
             cli.main([*command, "--help"])

@@ -35,8 +35,10 @@ STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
         "deploy/metrics.md",
         "docs/runbook.md",
         "docs/commands.md",
+        "docs/stability.md",
     ),
     "Project": (
+        "SECURITY.md",
         "proxy/README.md",
         "docs/decisions.md",
         "bench/README.md",

@@ -33,6 +33,8 @@ PAGES: Final = {
     "action": "action/README.md",
     "runbook": "docs/runbook.md",
     "commands": "docs/commands.md",
+    "stability": "docs/stability.md",
+    "security": "SECURITY.md",
     "readme": "README.md",
     "proxy": "proxy/README.md",
     "decisions": "docs/decisions.md",

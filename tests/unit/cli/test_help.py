@@ -175,3 +175,12 @@ def split_at(words: list[str], mark: str) -> Iterator[list[str]]:
     for is_mark, part in groupby(words, lambda word: word == mark):
         if not is_mark:
             yield list(part)
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_the_help_is_whole_in_a_narrow_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = printed("" if command == "samplegate" else command, capsys)
+    assert "".join(TABLE[command].split()) == "".join(shown.split())
