@@ -4,6 +4,7 @@ context for each test. A test fails if a page writes to its console or sends a r
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import threading
@@ -12,15 +13,20 @@ from typing import Any, Final
 
 import pytest
 import uvicorn
+from msgspec.structs import replace
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
 
 from samplegate.reviews.review import Review
+from samplegate.reviews.sign_in_links import OneUseCodes
 from samplegate.reviews.web.app import reviews_app
+from samplegate.reviews.web.context import Person
 from tests.fakes.reviewers_listener import OPS, ReviewersListener
 from tests.fakes.system_programs import program
 
 ARGUMENTS: Final = ("--disable-dev-shm-usage", "--disable-gpu", "--font-render-hinting=none")
 SECONDS: Final = 10.0
+LINKS: Final = b"s" * 32
+"""The secret of one-use links."""
 
 
 class Site:
@@ -67,7 +73,7 @@ class Site:
                 await asyncio.sleep(0)
         port = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.listener = ReviewersListener(self.url)
+        self.listener = self._listener()
         self._app = self.listener.app(poll=0.05)
         self._ready.set()
         await serving
@@ -75,12 +81,27 @@ class Site:
     async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
         await self._app(scope, receive, send)
 
+    def _listener(self) -> ReviewersListener:
+        """A listener that also has one-use links, for a user named olga."""
+        found = ReviewersListener(self.url)
+        codes, used, known = OneUseCodes(LINKS), set[bytes](), found.web.known
+        olga = Person("olga", "admin")
+
+        def one_use(code: str) -> Person | None:
+            if not codes.use(code, found.now):
+                return None
+            used.add(hashlib.sha256(code.encode()).digest())
+            return olga
+
+        found.web = replace(found.web, one_use=one_use, known=lambda digest: olga if digest in used else known(digest))
+        return found
+
     def anew(self) -> None:
         """Start with another store and no sessions."""
 
         async def swap() -> None:
             self._app.end()
-            self.listener = ReviewersListener(self.url)
+            self.listener = self._listener()
             self._app = reviews_app(self.listener.web, poll=0.05)
 
         self.run(swap)
@@ -131,7 +152,7 @@ class Watched:
         context.on("console", lambda message: self._told(message.type, message.text))
         context.on("weberror", lambda error: self.said.append(str(error.error)))
         context.on("dialog", self._asked)
-        self._ours = (f"{url}/", "data:", "about:", MAIL)
+        self._ours = (f"{url}/", "data:", "about:", "file:", MAIL)
 
     def _requested(self, url: str) -> None:
         if not url.startswith(self._ours):

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from samplegate.reviews.review import Review
-from tests.acceptance.browser.conftest import Site
+from samplegate.reviews.sign_in_links import OpenPage, link, make_code, write_opener
+from tests.acceptance.browser.conftest import LINKS, Site
 from tests.fakes import page_reviews as shown
 from tests.fakes.reviews import NOW
 
@@ -215,3 +216,33 @@ def test_notifications_are_not_offered_without_script(context_of: Callable[..., 
     page.goto("/reviews")
     expect(page.locator("#notify")).to_be_hidden()
     expect(page.get_by_role("listitem")).to_have_count(1)
+
+
+def test_a_one_use_link_signs_in_by_itself_and_leaves_no_code_behind(
+    context_of: Callable[..., BrowserContext], site: Site, tmp_path: Path
+) -> None:
+    """The browser starts at a file, as `samplegate reviews open` starts it."""
+    site.open(shown.sampling())
+    code = make_code(LINKS, now=NOW, random=bytes)
+    to = link(OpenPage(site.url, LINKS, NOW), f"/reviews/{shown.sampling().id}", code)
+    page = context_of().new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer')}"))
+    page.goto(write_opener(tmp_path, to, now=NOW, random=bytes).as_uri())
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sampling request from tickets")
+    expect(page.get_by_text("olga", exact=False).first).to_be_visible()
+    assert f"{site.url}/reviews/{shown.sampling().id}" == page.url
+    assert [] == [each for each in asked if code in each.partition("#")[0]]
+    again = context_of().new_page()
+    again.goto(to)
+    expect(again.get_by_role("alert")).to_contain_text("This sign-in link was used before")
+    expect(again.get_by_label("Token")).to_have_value("")
+
+
+def test_without_script_the_code_of_a_link_can_be_pasted(context_of: Callable[..., BrowserContext], site: Site) -> None:
+    code = make_code(LINKS, now=NOW, random=bytes)
+    page = context_of(java_script_enabled=False).new_page()
+    page.goto(f"/reviews/sign-in?next=/reviews#token={code}")
+    page.get_by_label("Token").fill(code)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pending reviews")

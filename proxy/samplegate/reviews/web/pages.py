@@ -235,6 +235,8 @@ OUTCOMES: Final[Mapping[Phase, str]] = {
     "expired": "no decision in time", "withdrawn": "request withdrawn",
 }  # fmt: skip
 """What became of a completed review, by its phase."""
+ACTIONS: Final = {"accept": "accepted", "decline": "declined", "cancel": "dismissed"}
+"""A reviewer's answer to a form or URL, by the action that the server gets."""
 
 
 async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
@@ -325,6 +327,7 @@ def _row(review: Review, now: float) -> dict[str, Any]:
         "kind": kind(review),
         "standing": review_status(review, now),
         "about": review_summary(review),
+        "action": ACTIONS.get(str((review.verdict.result or {}).get("action")), "") if review.verdict else "",
     }
 
 

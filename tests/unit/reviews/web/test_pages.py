@@ -421,6 +421,11 @@ async def test_the_history_tells_who_decided_what_and_what_became_of_it(listener
     assert listener.store.use([(asked.id, "w", "d1")], now=NOW + 1)
     await ann.open("/reviews/history")
     assert "Approved by ben used" in ann.page.one("li").text
+    await listener.open_review(shown.url())
+    await ann.open(f"/reviews/{shown.url().id}")
+    await ann.press("Decline")
+    await ann.open("/reviews/history?kind=elicitation")
+    assert "Answered by ann declined not used yet" in ann.page.one("li").text
 
 
 async def test_after_a_decision_the_next_pending_review_is_one_link_away(listener: ReviewersListener) -> None:
