@@ -13,7 +13,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import Any, Final
 
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.bundled import TEMPLATES, bundled
@@ -22,6 +22,9 @@ from samplegate.errors import InputError
 
 NAME: Final = "samplegate.yaml"
 SUFFIXES: Final = (".yaml", ".yml")
+SCHEMA: Final = "policy.schema.json"
+TESTS_SCHEMA: Final = "policy_test.schema.json"
+HINT: Final = "# yaml-language-server: $schema={}\n"
 
 MODELS: Final = """\
 models:
@@ -69,6 +72,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="copy a shipped policy with its tests instead: ci for pipelines, desktop for a client with a user, service"
         " for unattended servers, people with human review",
     )
+    parser.add_argument(
+        "--schema",
+        action="store_true",
+        help=f"also write {SCHEMA} and {TESTS_SCHEMA}, and name them in the first line of the files, for completion in"
+        " editors",
+    )
 
 
 def command(args: argparse.Namespace) -> int:
@@ -84,24 +93,37 @@ def command(args: argparse.Namespace) -> int:
     if is_test(policy):
         print_error(f"init: {policy} is the name of a test file; remove _test")
         return UNREADABLE
-    for path in (policy, tests):
+    schemas = [policy.with_name(name) for name in (SCHEMA, TESTS_SCHEMA)] if args.schema else []
+    for path in (policy, tests, *schemas):
         if path.exists():
             print_error(f"init: {path}: already exists; remove it or choose another name")
             return FAILED
     try:
         policy.parent.mkdir(parents=True, exist_ok=True)
         for path, text in zip((policy, tests), _texts(args, policy), strict=True):
-            _write(path, text)
+            hint = HINT.format(TESTS_SCHEMA if path == tests else SCHEMA) if args.schema else ""
+            _write(path, hint + text)
+        for path in schemas:
+            _write(path, f"{json.dumps(_schema(path), indent=2)}\n")
     except InputError as problem:
         return report_error(problem)
     except OSError as problem:
         print_error(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
         return UNREADABLE
     print(
-        f"wrote {policy}\nwrote {tests}\nnext: samplegate check {policy}\n      samplegate run --policy {policy} --"
+        "".join(f"wrote {path}\n" for path in (policy, tests, *schemas))
+        + f"next: samplegate check {policy}\n      samplegate run --policy {policy} --"
         " your-server --its-options"
     )
     return OK
+
+
+def _schema(path: Path) -> dict[str, Any]:
+    """The JSON Schema for a file of that name."""
+    from samplegate.policy.file import load
+    from samplegate.policytest import load as cases
+
+    return cases.json_schema() if path.name == TESTS_SCHEMA else load.json_schema()
 
 
 def _starter_option(args: argparse.Namespace) -> str | None:

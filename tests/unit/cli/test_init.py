@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
@@ -159,3 +161,20 @@ def test_a_template_takes_no_option_of_the_starter(run: Run, tmp_path: Path, oth
     message = f"samplegate: init: --template cannot be combined with {name}; edit the policy that it writes instead\n"
     assert (2, message) == (ended.code, ended.err)
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("template", [[], ["--template", "ci"]])
+def test_with_schema_editors_find_the_schemas_beside_the_files(run: Run, tmp_path: Path, template: list[str]) -> None:
+    assert 0 == run("init", "--schema", *template, "new").code
+    for name, schema in (("samplegate", "policy"), ("samplegate_test", "policy_test")):
+        text = (tmp_path / "new" / f"{name}.yaml").read_text("utf-8")
+        assert f"# yaml-language-server: $schema={schema}.schema.json" == text.splitlines()[0]
+        found = json.loads((tmp_path / "new" / f"{schema}.schema.json").read_text("utf-8"))
+        jsonschema.Draft202012Validator(found).validate(yaml.safe_load(text))
+    assert (0, 0) == (run("check", "new").code, run("test", "new").code)
+
+
+def test_a_schema_is_not_overwritten(run: Run, write: Write, tmp_path: Path) -> None:
+    write("policy.schema.json", "mine")
+    assert 1 == run("init", "--schema").code
+    assert ["policy.schema.json"] == [path.name for path in tmp_path.iterdir()]
