@@ -1,4 +1,4 @@
-"""`make docs`: write the tables of the Markdown pages from the descriptions in the code.
+"""`make docs`: write the tables of the Markdown pages from the descriptions in the code, and recipes from their files.
 
 A table is between two comments, ``<!-- table: NAME -->`` and ``<!-- end -->``; everything between them is replaced. To
 change a sentence of a table, change the description in the code and run ``make docs``.
@@ -39,7 +39,7 @@ from samplegate.telemetry.definitions import METRICS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = tuple(ROOT / name for name in sorted({*bundled.PAGES.values()} - {"CHANGELOG.md"}))
-TABLE: Final = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLE: Final = re.compile(r"(<!-- table: ([\w. -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 NAMES: Final = [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
 """The schema of a key that takes one name or a list of them."""
@@ -320,6 +320,11 @@ def exit_codes() -> str:
     return f"```text\n{cli.EXIT_CODES.partition(chr(10))[2]}```\n"
 
 
+def shipped(name: str, language: str) -> str:
+    """A shipped file, as an example."""
+    return f"```{language}\n{(ROOT / 'policies' / 'recipes' / name).read_text('utf-8')}```\n"
+
+
 TABLES: Final[Mapping[str, Callable[[], str]]] = {
     **{
         f"policy {struct.__name__}": partial(keys, struct)
@@ -369,6 +374,8 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "record": record,
     "admin routes": admin_routes,
     "review routes": review_routes,
+    **{f"recipe {name}": partial(shipped, f"{name}.yaml", "yaml policy") for name in bundled.RECIPES},
+    "file nginx.conf": partial(shipped, "nginx.conf", "nginx"),
     "commands": commands,
     "exit codes": exit_codes,
 }

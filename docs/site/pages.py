@@ -12,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from samplegate.cli.bundled import RECIPES
+
 STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
-    "Policies": (
+    "Start": ("docs/tutorial.md", "docs/how-it-works.md", "docs/troubleshooting.md"),
+    "Recipes": ("policies/recipes/README.md", *(f"policies/recipes/{name}.md" for name in RECIPES)),
+    "Policy reference": (
         "policies/README.md",
         "policies/rules.md",
         "policies/conditions.md",

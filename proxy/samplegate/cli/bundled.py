@@ -13,6 +13,18 @@ from typing import Final
 import samplegate
 from samplegate.errors import InputError
 
+RECIPES: Final = (
+    "pipeline-budget",
+    "headless-agents",
+    "hook-or-gate",
+    "desktop-forms",
+    "slack-review",
+    "redaction",
+    "model-hints",
+    "team-budget",
+    "tls-callers",
+)
+"""Recipes: each is a page, a policy and its tests in `policies/recipes/`."""
 PAGES: Final = {
     "policies": "policies/README.md",
     "rules": "policies/rules.md",
@@ -35,6 +47,11 @@ PAGES: Final = {
     "commands": "docs/commands.md",
     "stability": "docs/stability.md",
     "security": "SECURITY.md",
+    "tutorial": "docs/tutorial.md",
+    "how-it-works": "docs/how-it-works.md",
+    "troubleshooting": "docs/troubleshooting.md",
+    "recipes": "policies/recipes/README.md",
+    **{name: f"policies/recipes/{name}.md" for name in RECIPES},
     "readme": "README.md",
     "proxy": "proxy/README.md",
     "decisions": "docs/decisions.md",
@@ -46,6 +63,8 @@ TEMPLATES: Final = ("ci", "desktop", "service", "people")
 """Shipped policies, as `init --template` names them."""
 POLICIES: Final = (
     *(f"policies/{name}{suffix}.yaml" for name in TEMPLATES for suffix in ("", "_test")),
+    *(f"policies/recipes/{name}{suffix}.yaml" for name in RECIPES for suffix in ("", "_test")),
+    "policies/recipes/nginx.conf",
     "policies/demo.yaml",
     "policies/demo_cases.yaml",
     "policies/demo_test.yaml",
