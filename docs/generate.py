@@ -20,6 +20,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+import samplegate
 from samplegate import __version__
 from samplegate.audit.record import CONTENTS, MEMBERS
 from samplegate.cli import bundled
@@ -315,6 +316,13 @@ def _section(title: str, text: str) -> str:
     )
 
 
+def published_command() -> str:
+    """How to try the newest version of the package index; that there is none, while there is none."""
+    if not samplegate.RELEASED:
+        return "samplegate is not in a package index yet.\n"
+    return f"```sh\nuvx samplegate@{samplegate.RELEASED} demo    # try it, from the package index\n```\n"
+
+
 def exit_codes() -> str:
     """The exit codes of all commands, as their help has them."""
     return f"```text\n{cli.EXIT_CODES.partition(chr(10))[2]}```\n"
@@ -378,6 +386,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "file nginx.conf": partial(shipped, "nginx.conf", "nginx"),
     "commands": commands,
     "exit codes": exit_codes,
+    "published command": published_command,
 }
 """All tables by the names in the comments of the pages."""
 

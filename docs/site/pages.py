@@ -15,7 +15,7 @@ from typing import Final
 from samplegate.cli.bundled import RECIPES
 
 STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
-    "Start": ("docs/tutorial.md", "docs/how-it-works.md", "docs/troubleshooting.md"),
+    "Start": ("docs/tutorial.md", "docs/tour.md", "docs/how-it-works.md", "docs/troubleshooting.md"),
     "Recipes": ("policies/recipes/README.md", *(f"policies/recipes/{name}.md" for name in RECIPES)),
     "Policy reference": (
         "policies/README.md",

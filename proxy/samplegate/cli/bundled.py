@@ -48,6 +48,7 @@ PAGES: Final = {
     "stability": "docs/stability.md",
     "security": "SECURITY.md",
     "tutorial": "docs/tutorial.md",
+    "tour": "docs/tour.md",
     "how-it-works": "docs/how-it-works.md",
     "troubleshooting": "docs/troubleshooting.md",
     "recipes": "policies/recipes/README.md",

@@ -19,7 +19,7 @@ from tests.paths import ROOT
 ACTIONS: Final = [ROOT / "action" / name / "action.yml" for name in ("setup", "report")]
 WORKFLOWS: Final = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 COMPONENT: Final = ROOT / "templates" / "samplegate.yml"
-PAGES: Final = [ROOT / "README.md", ROOT / "action" / "README.md"]
+PAGES: Final = [ROOT / "docs" / "tour.md", ROOT / "action" / "README.md"]
 GIVEN: Final = {"image": "python:3.13", "script": ["./agent.sh"], "policies": ["a.yaml"]}
 
 

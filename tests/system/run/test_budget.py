@@ -1,4 +1,4 @@
-"""The README's budget under load: ten processes share one ledger, and half of them are killed in the middle."""
+"""The budget of docs/tour.md under load: ten processes share one ledger, and half of them are killed in the middle."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ UNITS = 10**12
 
 
 def readme_policy() -> dict[str, Any]:
-    """The README's policy with a limit in dollars."""
-    blocks: list[str] = re.findall(r"```yaml[^\n]*\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    """The page's policy with a limit in dollars."""
+    blocks: list[str] = re.findall(
+        r"```yaml[^\n]*\n(.*?)```", (ROOT / "docs" / "tour.md").read_text("utf-8"), re.DOTALL
+    )
     (found,) = [
         loaded
         for block in blocks
@@ -107,7 +109,7 @@ class Flooded:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     policy = readme_policy()
-    # the README's names without a provider: the model answers after a delay, so that a kill interrupts it
+    # the page's names without a provider: the model answers after a delay, so that a kill interrupts it
     for model in policy["models"]:
         name = model["name"]
         model.clear()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import samplegate
 from docs import generate
 
 
@@ -18,3 +19,10 @@ def test_a_link_of_a_table_names_the_page_of_its_folder_that_has_the_heading(
     (tmp_path / "other.md").write_text("# Other\n\n### Over there\n\n## Here\n")
     written = generate.with_tables(page).partition("<!-- table: keys -->\n")[2]
     assert "\n[a](#here), [b](other.md#over-there), [c](#nowhere)\n\n<!-- end -->\n" == written
+
+
+def test_the_command_for_the_package_index_appears_with_the_first_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "samplegate is not in a package index yet.\n" == generate.published_command()
+    assert "uvx samplegate" not in generate.published_command()
+    monkeypatch.setattr(samplegate, "RELEASED", "1.2.3")
+    assert "```sh\nuvx samplegate@1.2.3 demo " in generate.published_command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,11 @@ def test_a_page_is_read_with_links_that_sphinx_can_follow(written: str, read: st
 def test_the_contents_of_the_first_page_are_hidden_and_have_every_page() -> None:
     text = contents({"Guide": ("a.md", "b/c.md")})
     assert "\n```{toctree}\n:caption: Guide\n:hidden:\n\n/a.md\n/b/c.md\n```\n" == text
+
+
+def test_the_readme_is_short_and_its_policy_has_at_most_twelve_lines() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert 1_300 > len(text.split())
+    (example,) = re.findall(r"^```yaml policy\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert 12 >= len(example.splitlines())
+    assert text.index("elicitation") < text.index("sampling")
