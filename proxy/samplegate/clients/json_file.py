@@ -34,8 +34,8 @@ class JsonDocument:
         if not isinstance(node, jsonc.Object):
             if place and not key and isinstance(node, jsonc.Scalar) and self.text[node.start : node.end] == "null":
                 return
-            name = pointer(place) and f"key {quoted(pointer(place)[1:])} has"
-            raise FileFault(f"{name or 'the file is'} no object", jsonc.place(self.text, node.start))
+            name = f"key {quoted(pointer(place)[1:])}" if place else "the file"
+            raise FileFault(f"{name} is not an object", jsonc.place(self.text, node.start))
         if not key:
             yield place, node
             return

@@ -6,11 +6,14 @@ where a marker stands that replaces it. Positions that do not fit the text are n
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import tomlkit
@@ -20,9 +23,12 @@ from tomlkit.items import AoT, InlineTable, Item, Table
 
 from samplegate.clients.document import MAX_SERVERS, Edit, Entry, Key, Member, Span, pointer
 from samplegate.clients.faults import FileFault, quoted
+from samplegate.clients.jsonc import place
 
 MAX_BYTES: Final = 1024 * 1024
 """tomlkit reads about 1 MB in 3 s."""
+MAX_PARTS: Final = 100
+"""Of a dotted key."""
 _MARK: Final = "samplegate-position-"
 _STRING: Final = (
     r'"""(?:[^"\\]|\\.|"{1,2}(?!"))*+"{3,5}'
@@ -39,8 +45,17 @@ _header: Final = re.compile(
     rf"^[ \t]*\[[ \t]*((?:{_KEY}[ \t]*\.[ \t]*)*)({_KEY})[ \t]*\][ \t]*(?:#[^\n]*)?\r?$", re.MULTILINE
 )
 _place: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_dotted: Final = re.compile(rf"(?:{_KEY}[ \t]*\.[ \t]*){{{MAX_PARTS}}}")
+_declared_twice: Final = re.compile(r"Cannot (?:declare|(?:redefine|mutate immutable) namespace) (\(.*\))(?: twice)?\Z")
 _bare: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _CONTROL: Final = {0x7F: "\\u007f"}
+
+
+@dataclass(frozen=True)
+class _Float:
+    """A number as it is written, because NaN does not equal itself."""
+
+    text: str
 
 
 class TomlDocument:
@@ -50,8 +65,10 @@ class TomlDocument:
         self.text = text
         if len(text) > MAX_BYTES:
             raise FileFault(f"the file has {len(text)} characters; the most for TOML is {MAX_BYTES}")
+        if (deep := _dotted.search(text)) is not None:  # the readers would need seconds and gigabytes
+            raise FileFault(f"a key has more than {MAX_PARTS} parts", place(text, deep.start()))
         try:
-            self.plain: dict[str, Any] = tomllib.loads(text)
+            self.plain: dict[str, Any] = tomllib.loads(text, parse_float=_Float)
         except tomllib.TOMLDecodeError as problem:
             raise _fault(str(problem)) from None
         except RecursionError:
@@ -108,8 +125,17 @@ class TomlDocument:
 
     def _table_key(self, path: Key) -> Span | None:
         """The last key in the head of a table; None if the table has no head, or several places look like it."""
-        found = [match for match in _header.finditer(self.text) if _keys(match[1] + match[2]) == path]
-        return Span(found[0].start(2), found[0].end(2)) if len(found) == 1 else None
+        found = self._heads.get(path, [])
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _heads(self) -> dict[Key, list[Span]]:
+        """The last key in what looks like the head of a table, by the table's keys."""
+        heads: dict[Key, list[Span]] = {}
+        for match in _header.finditer(self.text):
+            if (keys := _keys(match[1] + match[2])) is not None:
+                heads.setdefault(keys, []).append(Span(match.start(2), match.end(2)))
+        return heads
 
     def others(self, entries: Sequence[Entry]) -> Any:
         """As in ``Document``: the values of the file."""
@@ -155,15 +181,21 @@ class TomlDocument:
 
 def _fault(message: str) -> FileFault:
     found = _place.search(message)
-    place = f"{found[1]}:{found[2]}" if found is not None and found[1] else ""
-    what = _place.sub("", message)
+    at = f"{found[1]}:{found[2]}" if found is not None and found[1] else ""
+    what = _declared_twice.sub(_twice, _place.sub("", message))
     told = {"Cannot overwrite a value": "a key is there twice; remove one"}.get(what, what[:1].lower() + what[1:])
-    return FileFault(f"not valid TOML: {told}", place)
+    return FileFault(f"not valid TOML: {told}", at)
+
+
+def _twice(match: re.Match[str]) -> str:
+    """The problem with a key that tomllib shows as a tuple."""
+    keys: Key = ast.literal_eval(match[1])
+    return f"key {quoted('.'.join(keys))} is there twice; remove one"
 
 
 def _mappings(plain: Any, key: Key, place: Key) -> Iterator[tuple[Key, dict[str, Any]]]:
     if not isinstance(plain, dict):
-        raise FileFault(f"key {quoted(pointer(place)[1:])} has no table")
+        raise FileFault(f"key {quoted(pointer(place)[1:])} is not a table")
     if not key:
         yield place, plain
         return

@@ -193,13 +193,13 @@ def test_toml_keeps_its_comments_and_comes_back(line_end: str) -> None:
     ("source", "text", "message"),
     [
         (JSON, "", "1:1: the file is empty"),
-        (JSON, "[]", "1:1: the file is no object"),
-        (JSON, '{"mcpServers": []}', "1:16: key 'mcpServers' has no object"),
+        (JSON, "[]", "1:1: the file is not an object"),
+        (JSON, '{"mcpServers": []}', "1:16: key 'mcpServers' is not an object"),
         (JSON, '{"mcpServers": {"a": {}, "a": {}}}', "1:26: key 'a' is already at 1:17; remove one of them"),
         (JSON, '{"mcpServers": {"a" 1}}', "1:21: expected a colon"),
         (TOML, "a = 1\na = 2\n", "2:6: not valid TOML: a key is there twice; remove one"),
         (TOML, "a = ", "not valid TOML: invalid value"),
-        (TOML, "mcp_servers = 1\n", "key 'mcp_servers' has no table"),
+        (TOML, "mcp_servers = 1\n", "key 'mcp_servers' is not a table"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_the_place(source: Source, text: str, message: str) -> None:
