@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import tomlkit
@@ -82,7 +82,7 @@ class TomlDocument:
         names = [(*place, name) for place, mapping in found for name in mapping]
         if len(names) > MAX_SERVERS:
             raise FileFault(f"the file has {len(names)} servers; the most is {MAX_SERVERS}")
-        marked = _marked(self.text, [name for name in names if isinstance(_at(self.plain, name), dict)])
+        marked = _marked(self.text, tuple(name for name in names if isinstance(_at(self.plain, name), dict)))
         return [self._entry(name, marked) for name in names]
 
     def _entry(self, name: Key, marked: Mapping[Key, Span]) -> Entry:
@@ -224,7 +224,8 @@ def _keys(head: str) -> Key | None:
     return tuple(keys)
 
 
-def _marked(text: str, names: Sequence[Key]) -> dict[Key, Span]:
+@lru_cache(maxsize=4)  # tomlkit takes most of the time, and a file is read before and under the lock
+def _marked(text: str, names: tuple[Key, ...]) -> Mapping[Key, Span]:
     """The positions of the values of entries. Raises FileFault if they cannot be told."""
     mark = _MARK
     while mark in text:

@@ -47,6 +47,15 @@ def test_a_duplicate_key_is_named(text: str, expected: str) -> None:
     assert expected == refused(text)
 
 
+def test_the_heads_of_tables_are_read_once() -> None:
+    text = "".join(f'[mcp_servers.s{i}]\ncommand = "c"\n[mcp_servers.s{i}.env]\nA = "b"\n' for i in range(20))
+    document = TomlDocument(text)
+    entries = document.entries(*SERVERS) or ()
+    assert [f"env{i}" for i in range(20)] == [
+        f"{text[one.members['env'].key.start : one.members['env'].key.end]}{i}" for i, one in enumerate(entries)
+    ]
+
+
 def test_servers_that_are_no_table_are_told() -> None:
     with pytest.raises(FileFault, match="key 'mcp_servers' is not a table"):
         TomlDocument('[[mcp_servers]]\ncommand = "x"\n').entries(("mcp_servers",))
