@@ -239,7 +239,7 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
             "model     2 cheap  max 100 input and 100 output tokens, $0.00023; score 0.40 (cost 1.00, speed 0.00,"
             " intelligence 0.00)"
         ),
-        "limit     day: 0.0018 of $5.00 per day (UTC), for docs, sum",
+        "limit     day: $0.0018 of $5.00 per day (UTC), for docs, sum",
         "limit     rate: 1 of 10 requests per 1m",
         "limit     call: 100 of 5000 output tokens per call, for this call",
         "limit     slots: 1 of 2 at once",

@@ -174,12 +174,12 @@ def test_names_in_a_log_drive_no_terminal(run: Run, write: Write) -> None:
     [
         (
             ["--log", "missing.jsonl", "--policy", "new.yaml"],
-            "samplegate: missing.jsonl: cannot be read: no such file or directory\n",
+            "samplegate: missing.jsonl: cannot be read: no such file or directory; the path is relative to {}; correct",
         ),
         (["--log", "*.missing", "--policy", "new.yaml"], "samplegate: *.missing: no file matches\n"),
         (
             ["--log", "log.jsonl", "--policy", "missing.yaml"],
-            "samplegate: missing.yaml: cannot be read: no such file or directory\n",
+            "samplegate: missing.yaml: cannot be read: no such file or directory; the path is relative to {}; correct",
         ),
         (
             ["--log", "log.jsonl", "--policy", "new.yaml", "--client", "magic"],
@@ -192,7 +192,7 @@ def test_what_cannot_be_read_leaves_with_two(run: Run, write: Write, arguments: 
     write("log.jsonl", log(record("hello", 1)))
     ended = run("replay", *arguments)
     assert 2 == ended.code
-    assert ended.err.startswith(complaint)
+    assert ended.err.startswith(complaint.format(Path.cwd()))
 
 
 def test_a_policy_with_problems_leaves_with_one(run: Run, write: Write) -> None:

@@ -80,4 +80,5 @@ def test_what_is_printed_reads_as_before(line: str, store: SqlReviewStore, run: 
 
 
 def printed(code: int, out: str, err: str) -> str:
+    err = err.replace(str(Path.cwd()), "FOLDER")
     return "".join([f"{out}", *(f"stderr: {line}\n" for line in err.splitlines()), f"exit code {code}\n"])
