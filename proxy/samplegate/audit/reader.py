@@ -4,11 +4,14 @@ by one, so a log may have any size."""
 from __future__ import annotations
 
 import glob
+import gzip
+import io
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias, cast
 
 from samplegate.audit.jsonl import open_files, rotated_files, split_rotated
 from samplegate.audit.record import RecordLine, read_line
@@ -19,6 +22,7 @@ from samplegate.files import SQLITE, is_sqlite, missing_hint
 MAX_LINE: Final = 16 * 1024 * 1024
 MAX_LISTED: Final = 20
 SUFFIX: Final = "*.jsonl"
+_GZIP: Final = b"\x1f\x8b"
 _BESIDE: Final = (".key", "-wal", "-shm")
 
 Lines: TypeAlias = Iterator[tuple[str, bytes | None]]
@@ -37,7 +41,7 @@ class LogFiles:
 
     def lines(self) -> Lines:
         for path, file in open_files(self.path):
-            yield from _lines(path, file)
+            yield from _lines(path, _unpacked(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class RotatedFile:
 
     def lines(self) -> Lines:
         with self.path.open("rb") as file:
-            yield from _lines(self.path, file)
+            yield from _lines(self.path, _unpacked(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +89,16 @@ class Logs:
         since: float = 0.0,
         decision: str = "",
         read: Callable[[bytes], RecordLine | str] = read_line,
+        passed: Callable[[], None] = lambda: None,
     ) -> None:
         """Raises InputError for a name without a log.
 
         ``run`` and ``decision`` (the beginning of an ID): only lines that may be of this run or decision are read, and
         ``bad`` counts only those. ``since``: files that were last changed before it (Unix seconds) are skipped.
-        ``read`` reads a line.
+        ``read`` reads a line. ``passed`` is called for every line, also for those that are not read.
         """
         self._line = read
+        self._passed = passed
         self._sources = [source for source in _sources(given) if not _is_older(source, since)]
         self._wanted = f'"run":"{run}"'.encode() if run else f'"{decision}'.encode() if decision else b""
         self.files = list(dict.fromkeys(name for source in self._sources for name in _names(source)))
@@ -105,6 +111,7 @@ class Logs:
         """Yield every record. Raises InputError if a log cannot be read to its end."""
         for source in self._sources:
             for place, text in _read(source):
+                self._passed()
                 if text is not None and (self._wanted not in text or not text.strip()):
                     continue
                 self.lines += 1
@@ -157,6 +164,8 @@ def _read(source: Source) -> Lines:
     """All lines of a log. Raises InputError if it cannot be read to its end."""
     try:
         yield from source.lines()
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"{source.path}: cannot be read: the compressed file is incomplete or damaged") from None
     except OSError as problem:
         raise _unreadable(source, problem) from None
 
@@ -216,6 +225,13 @@ def _is_database(path: Path) -> bool:
         return path.is_file() and is_sqlite(path, empty=False)
     except OSError:
         return False  # the error appears when the file is read
+
+
+def _unpacked(file: BinaryIO) -> BinaryIO:
+    """The text of a file that logrotate has compressed with gzip, or the file itself."""
+    if not isinstance(file, io.BufferedReader) or not file.peek(2).startswith(_GZIP):
+        return file
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file))
 
 
 def _lines(path: Path, file: BinaryIO) -> Lines:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from samplegate.audit.record import RecordLine, read_line
-from samplegate.policy.decisions import Shadow
+from samplegate.policy.decisions import NOT_CARRIED_OUT, TRIED, Shadow
 from samplegate.protocol.outcomes import Reason
 
 UNKNOWN: Final = "This version of samplegate does not know the reason."
@@ -67,7 +67,9 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.RULE: "A rule matched and was carried out.",
     Reason.NO_RULE: "No rule matched the request.",
     Reason.CANNOT: "A rule matched, but it could not be carried out.",
-    Reason.NOT_OFFERED: "The policy does not advertise this capability to the server, so the server must not use it.",
+    Reason.NOT_OFFERED: (
+        "The capability was not advertised to the server: the policy withholds it, or the client does not support it."
+    ),
     Reason.MALFORMED: "The request does not follow the protocol. No rule was looked at.",
     Reason.TIMEOUT: "No answer came in time.",
     Reason.MODEL: "No model gave a usable answer.",
@@ -95,7 +97,12 @@ def explanation(line: DecisionLine) -> str:
         case "withdrawn":
             return "The request or its call was cancelled before anything was released."
         case "forwarded":
-            return "A rule forwarded the request, and the client was asked."
+            if line.door == "url_error":
+                return "A rule forwarded the request: the client got the server's error with the URL."
+            return (
+                "A rule forwarded the request, and the client was asked. No answer is recorded: the client has not"
+                " retried its call, or the call ended before."
+            )
         case "put_off":
             return (
                 "A model has answered, but a reviewer has not yet decided on the answer. The client retries the call."
@@ -108,7 +115,9 @@ def _answered(line: DecisionLine) -> str:
     if line.door == "unasked":
         return "The client answered before it was asked."
     if line.review is not None:
-        return "A rule escalated the request or its answer to a reviewer, who let it pass or answered."
+        if line.effect == "escalate":
+            return "A rule escalated the request to a reviewer, who approved or answered it."
+        return "A rule allowed the request, and a reviewer approved the model's answer."
     return {
         "allow": "A rule allowed the request, and a model answered.",
         "answer": "A rule answered the request with fixed content.",
@@ -123,8 +132,15 @@ def _refused(line: DecisionLine) -> str:
     return found
 
 
+def _in_vain(line: DecisionLine) -> bool:
+    """Whether rules matched, but a timeout or a limit ended them, or they could not be carried out."""
+    whys = [rule.why for rule in line.rules or ()]
+    return bool(line.tried) or any(why == TRIED or why.startswith(NOT_CARRIED_OUT) for why in whys)
+
+
 _VARIANTS: Final[Sequence[tuple[Reason, Callable[[DecisionLine], bool], str]]] = (
     (Reason.RULE, lambda line: line.outcome == "denied", "A rule denies the request."),
+    (Reason.NO_RULE, _in_vain, "The rules that matched gave no answer, and no later rule matched."),
     (Reason.LIMIT, lambda line: line.refused_by is not None, "A limit had no room for the request."),
     (
         Reason.TIMEOUT,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TextIO, TypeVar
+from typing import Final, Self, TextIO, TypeVar
 
 T = TypeVar("T")
 
@@ -15,6 +16,50 @@ QUIET: Final = 1.0
 """Seconds without progress at the start: short work shows none."""
 PERIOD: Final = 0.2
 """Seconds between two lines."""
+
+
+class Progress:
+    """A counter of finished steps. ``stream``: stderr by default."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        total: int | None = None,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        out = sys.stderr if stream is None else stream
+        self._what = what
+        self._total = total
+        self._out = out if out is not None and out.isatty() and os.environ.get("TERM", "dumb") != "dumb" else None
+        self._clock = clock
+        self._due = clock() + QUIET if self._out is not None else math.inf
+        self._shown = False
+        self._done = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out is not None and self._shown:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+
+    def step(self) -> None:
+        """Count one step, and show the number from time to time."""
+        self._done += 1
+        self.show()
+
+    def show(self) -> None:
+        """Show the number, if it is time to."""
+        if self._out is None or (now := self._clock()) < self._due:
+            return
+        total = "" if self._total is None else f"of {self._total:,} "
+        text = f"{self._done:,} {total}{self._what}"
+        self._out.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+        self._out.flush()
+        self._due, self._shown = now + PERIOD, True
 
 
 def counted(
@@ -25,21 +70,11 @@ def counted(
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """The items, while ``12,000 records`` or ``3 of 40 files`` is shown. ``stream``: stderr by default."""
-    out = sys.stderr if stream is None else stream
-    if out is None or not out.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-        yield from items
-        return
-    due, shown = clock() + QUIET, False
-    try:
-        for done, item in enumerate(items):
-            if clock() >= due:
-                text = f"{done:,} {what}" if total is None else f"{done:,} of {total:,} {what}"
-                out.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
-                out.flush()
-                due, shown = clock() + PERIOD, True
+    """The items, while ``12,000 records`` or ``3 of 40 files`` is shown."""
+    with Progress(what, total=total, stream=stream, clock=clock) as progress:
+        for number, item in enumerate(items):
+            if number:
+                progress.step()
+            else:
+                progress.show()
             yield item
-    finally:
-        if shown:
-            out.write("\r\x1b[K")
-            out.flush()

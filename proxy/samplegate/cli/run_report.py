@@ -45,7 +45,7 @@ from samplegate.cli.files import (
     write_json,
     write_report,
 )
-from samplegate.cli.progress import counted
+from samplegate.cli.progress import Progress
 from samplegate.errors import InputError
 from samplegate.files import SQLITE
 from samplegate.policy.decisions import detail_without_rule
@@ -165,9 +165,10 @@ def _read_log(names: Sequence[str], run: str, gates: Sequence[FoundGate], record
     """Read the records of a log. Returns the problems."""
     since = min((datetime.fromisoformat(gate.state.started).timestamp() for gate in gates), default=CLOCK) - CLOCK
     try:
-        logs = Logs(names, run=run, since=since)
-        for line in settled(records.counted(counted(logs, "records"))):
-            records.add(line)
+        with Progress("records") as progress:
+            logs = Logs(names, run=run, since=since, passed=progress.step)
+            for line in settled(records.counted(logs)):
+                records.add(line)
     except InputError as problem:
         return [str(problem)]
     return list(logs.complaints())

@@ -20,11 +20,15 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTry, timestamp
 from samplegate.audit.story import INCOMPLETE, DecisionLine, RecordedRule, explanation, read_decision, server_got
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import STATE, STDOUT, plain, print_error, print_lines, state_of, write_json
-from samplegate.cli.progress import counted
+from samplegate.cli.files import STATE, STDOUT, plain, print_error, print_lines, write_json
+from samplegate.cli.progress import Progress
 from samplegate.cli.since import since_argument, since_time
+from samplegate.config.serve_settings import SERVE_SETTINGS
+from samplegate.config.settings import SETTINGS
+from samplegate.config.sources import gather
 from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
+from samplegate.files import SQLITE
 from samplegate.policy.conditions import short_value
 from samplegate.protocol.outcomes import Reason
 
@@ -33,23 +37,36 @@ MAX_RECORDS: Final = 20  # of one decision: a call that is put off is recorded a
 MAX_LISTED: Final = 5
 MAX_EVENTS: Final = 50
 _ID: Final = re.compile(r"[0-9A-Za-z_-]{6,64}\Z")
+_ID_IN_TEXT: Final = re.compile(r"(?<![0-9A-Za-z_-])[0-9a-f]{24}(?![0-9A-Za-z_-])")
+_REVIEW_IN_TEXT: Final = re.compile(r"\brv_[0-9a-f]{24}\b")
 _UNKNOWN: Final = "unknown"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     # argparse would put ID last, where --log would take it
-    parser.usage = "samplegate why ID [--log LOG [LOG ...]] [--since TIME] [--state DIR] [--json [FILE]]"
-    parser.add_argument("id", metavar="ID", help="decision ID, or a unique prefix of at least 6 characters")
+    parser.usage = (
+        "samplegate why ID [--log LOG [LOG ...]] [--since TIME] [--state DIR]\n"
+        "                      [--settings FILE] [--json [FILE]]"
+    )
+    parser.add_argument(
+        "id",
+        nargs="+",
+        metavar="ID",
+        help="decision ID, a unique prefix of at least 6 characters, or the text of an error with the ID",
+    )
     parser.add_argument(
         "--log",
         nargs="+",
         metavar="LOG",
-        help="decision logs: files, folders or globs (default: the logs in the state folder)",
+        help="decision logs: files, folders or globs (default: the log of the settings, or those in the state folder)",
     )
     since_argument(parser)
     parser.add_argument(
         "--state", type=Path, metavar="DIR", help="state folder of the gate (default: that of `samplegate run`)"
+    )
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE", help="settings file of the gate, to find its log and its review store"
     )
     parser.add_argument(
         "--json", nargs="?", const=STDOUT, metavar="FILE", help="print one JSON object, or write it to this file"
@@ -60,20 +77,17 @@ def command(args: argparse.Namespace) -> int:
     """Explain a decision. Returns 1 if no record was found, 2 if a log is unreadable or damaged at a record that may be
     the decision's."""
     try:
-        if _ID.match(args.id) is None:
-            raise InputError(
-                f"why: {short_value(args.id)} is not a decision ID; write the ID, or at least its first {MIN_PREFIX}"
-                " characters, as it is in the error or the log line"
-            )
+        id = _decision_id(" ".join(args.id).strip())
         since = since_time(args.since, time.time())
-        state = state_of(args.state, os.environ)
-        logs = Logs(args.log or _default(state), decision=args.id, read=read_decision)
-        found = _found(logs, args.id, since)
+        places = _places_of(args.settings, args.state)
+        with Progress("records") as progress:
+            logs = Logs(args.log or places.logs(), decision=id, read=read_decision, passed=progress.step)
+            found = _found(logs, id, since)
         if found.records:
-            _tell(args, found, _review(found, state), logs)
+            _tell(args, found, _reviews(found, places), logs)
         elif found.problem is None and not logs.bad:
             print_error(
-                f"why: no record of decision {args.id} in {_places(logs)}; pass other logs with --log. A gate with"
+                f"why: no record of decision {id} in {_searched(logs)}; pass other logs with --log. A gate with"
                 " `--decision-log none`, or whose log could not be written (reason records), leaves no record"
             )
             return FAILED
@@ -87,16 +101,57 @@ def command(args: argparse.Namespace) -> int:
     return UNREADABLE if logs.bad else OK
 
 
-def _default(state: Path | None) -> list[str]:
-    """The daily logs in the state folder."""
-    if state is None:
-        raise InputError(f"--log: the home folder is unknown; pass the log files with --log, or set {STATE}")
-    if not (state / "decisions").is_dir():
-        raise InputError(f"--log: {state / 'decisions'} does not exist; pass the log files with --log")
-    return [str(state / "decisions")]
+def _decision_id(text: str) -> str:
+    """The ID or prefix, or the ID in the text of an error. Raises InputError."""
+    if _ID.match(text) is not None:
+        return text
+    ids = list(dict.fromkeys(found[0] for found in _ID_IN_TEXT.finditer(text)))
+    if len(ids) > 1:
+        listed = f"{', '.join(ids[:MAX_LISTED])}{' and more' if len(ids) > MAX_LISTED else ''}"
+        raise InputError(f"why: the text has several decision IDs: {listed}; pass one of them")
+    if not ids:
+        raise InputError(
+            f"why: {short_value(text)} is not a decision ID; write the ID, or at least its first {MIN_PREFIX}"
+            " characters, as it is in the error or the log line"
+        )
+    return ids[0]
 
 
-def _places(logs: Logs) -> str:
+@dataclass(frozen=True)
+class _Places:
+    """Where the gate keeps its log and its reviews."""
+
+    state: Path | None
+    decision_log: str | None
+    store: str | None
+
+    def logs(self) -> list[str]:
+        """The log of the settings, or the daily logs in the state folder. Raises InputError."""
+        if self.decision_log == "none":
+            raise InputError("why: the settings have `decision_log: none`, so no decision is recorded")
+        if self.decision_log is not None:
+            return [self.decision_log]
+        if self.state is None:
+            raise InputError(f"--log: the home folder is unknown; pass the log files with --log, or set {STATE}")
+        if not (self.state / "decisions").is_dir():
+            raise InputError(f"--log: {self.state / 'decisions'} does not exist; pass the log files with --log")
+        return [str(self.state / "decisions")]
+
+    def reviews(self) -> str | None:
+        """The URL of the review store."""
+        return self.store or (None if self.state is None else f"{SQLITE}{self.state / 'reviews.db'}")
+
+
+def _places_of(settings: Path | None, state: Path | None) -> _Places:
+    """The places by the command line, the variables and the settings (of `run` or `serve`). Raises InputError."""
+    problems: list[str] = []
+    values, _ = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, settings, {"state": state}, problems)
+    if problems:
+        raise InputError("\nsamplegate: ".join(problems))
+    return _Places(values.get("state"), values.get("decision_log"), values.get("store"))
+
+
+def _searched(logs: Logs) -> str:
     more = len(logs.files) - MAX_LISTED
     return ", ".join(logs.files[:MAX_LISTED]) + (f" and {more} more logs" if more > 0 else "")
 
@@ -117,7 +172,7 @@ def _found(logs: Logs, prefix: str, since: str) -> _Found:
     found = _Found()
     ids: dict[str, None] = {}
     try:
-        for line in counted(logs, "records"):
+        for line in logs:
             if not isinstance(line, DecisionLine) or not line.decision_id.startswith(prefix):
                 continue
             if line.time < since:
@@ -156,27 +211,34 @@ class _ReviewEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _ReviewStory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state and the history of a review, as the store in the state folder has them; or why they are unknown."""
+    """The state and the history of a review, as the store has them; or why they are unknown."""
 
     id: str
+    reviewer: str = _UNKNOWN
     state: str = _UNKNOWN
     problem: str = ""
     events: tuple[_ReviewEvent, ...] = ()
 
 
-def _review(found: _Found, state: Path | None) -> _ReviewStory | None:
-    """The last review of the decision, if it has one."""
-    id = next((line.review for line in reversed(found.records) if line.review is not None), None)
-    if id is None:
-        return None
-    if state is None or not (state / "reviews.db").is_file():
-        return _ReviewStory(id, problem="its history is not in the state folder; pass the gate's --state")
+def _reviews(found: _Found, places: _Places) -> tuple[list[_ReviewStory], _ReviewStory | None]:
+    """The reviews that ended before a later rule was looked at, and the last review of the decision, if it has one."""
+    last = next((line.review for line in reversed(found.records) if line.review is not None), None)
+    tried = (id for line in found.records for one in line.tried for id in _REVIEW_IN_TEXT.findall(one))
+    earlier = [id for id in dict.fromkeys(tried) if id != last][:MAX_LISTED]
+    return [_review(id, places) for id in earlier], None if last is None else _review(last, places)
+
+
+def _review(id: str, places: _Places) -> _ReviewStory:
+    url = places.reviews()
+    if url is None or not Path(url.removeprefix(SQLITE)).is_file():
+        where = "the state folder" if places.store is None else plain(url or "")
+        return _ReviewStory(id, problem=f"its history is not in {where}; pass the gate's --state or --settings")
     from samplegate.cli.review_text import current_state
     from samplegate.reviews.sql_store import SqlReviewStore
     from samplegate.reviews.views import EVENT_MEANINGS
 
     try:
-        store = SqlReviewStore(f"sqlite:{state / 'reviews.db'}", make=False)
+        store = SqlReviewStore(url, make=False)
         try:
             review, events = store.get(id), store.history(id)
         finally:
@@ -187,6 +249,7 @@ def _review(found: _Found, state: Path | None) -> _ReviewStory | None:
         return _ReviewStory(id, problem="it is no longer in the review store")
     return _ReviewStory(
         id,
+        review.reviewer,
         current_state(review, time.time()).state,
         events=tuple(
             _ReviewEvent(timestamp(one.at), EVENT_MEANINGS.get(one.what, one.what), one.who, one.door, one.detail)
@@ -199,21 +262,29 @@ def _review(found: _Found, state: Path | None) -> _ReviewStory | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _tell(args: argparse.Namespace, found: _Found, review: _ReviewStory | None, logs: Logs) -> None:
+def _tell(
+    args: argparse.Namespace,
+    found: _Found,
+    reviews: tuple[list[_ReviewStory], _ReviewStory | None],
+    logs: Logs,
+) -> None:
     if args.json is None:
-        print_lines(_cut(line) for line in _story(found, review))
+        print_lines(_cut(line) for line in _story(found, *reviews))
     else:
-        write_json(args.json, _json(found, review, logs))
+        write_json(args.json, _json(found, *reviews, logs))
 
 
-def _story(found: _Found, review: _ReviewStory | None) -> Iterator[str]:
+def _story(found: _Found, earlier: Sequence[_ReviewStory], review: _ReviewStory | None) -> Iterator[str]:
     last, ruled = found.records[-1], _ruled(found.records)
+    sentence = explanation(last)
     yield f"decision  {plain(found.id)}: {plain(last.outcome)} ({plain(last.reason)})"
-    yield f"          {explanation(last)}"
-    if last.detail:
+    yield f"          {sentence}"
+    if last.detail and last.detail.lower() not in sentence.lower():
         yield f"          {last.detail}"
-    for line in found.records:
-        yield f"when      {_moment(line.time)}: {plain(line.outcome)} ({plain(line.reason)}){_took(line)}"
+    yield from _labelled(
+        "when",
+        (f"{_moment(line.time)}: {plain(line.outcome)} ({plain(line.reason)}){_took(line)}" for line in found.records),
+    )
     if found.left_out:
         yield f"          and {found.left_out} more records"
     session = "" if last.session is None else f", session {plain(last.session)}"
@@ -227,7 +298,7 @@ def _story(found: _Found, review: _ReviewStory | None) -> Iterator[str]:
     yield from _labelled("limits", _limits(found.records))
     yield from _labelled("models", _attempts(found.records))
     yield from _labelled("secrets", _secrets(last))
-    yield from _labelled("review", _reviewed(last, review))
+    yield from _labelled("review", _reviewed(last, earlier, review))
     yield f"server    got {server_got(last)}"
     yield f"policy    hash {plain(last.policy_hash or _UNKNOWN)}, settings hash {plain(last.settings_hash or _UNKNOWN)}"
     if last.run is not None:
@@ -278,9 +349,11 @@ def _rules(line: DecisionLine) -> Iterator[str]:
     for rule in (line.rules or ())[: MAX_RULES + 1]:
         yield _rule(line, rule)
     if line.rule is not None and line.reason == Reason.NOT_OFFERED and line.outcome != "denied":
-        yield f"{plain(line.rule)}: would have matched"
+        yield f"{plain(line.rule)}: matched, but the capability was not advertised"
     elif line.rule is not None and all(line.rule != rule.rule for rule in line.rules or ()):
-        yield f"{plain(line.rule)}: decided (effect {plain(line.effect)}); later rules were not looked at"
+        what = f"decided (effect {plain(line.effect)})" if line.effect != "none" else "matched"
+        what = "matched, but could not be carried out" if line.reason == Reason.CANNOT else what
+        yield f"{plain(line.rule)}: {what}; later rules were not looked at"
     elif line.rule is None and not line.rules:
         asked = line.reason == Reason.NO_RULE
         yield "not recorded" if not line.is_complete else "the policy has none" if asked else "none was looked at"
@@ -334,7 +407,7 @@ def _attempts(records: Sequence[DecisionLine]) -> Iterator[str]:
             yield f"{plain(one.model)}: {plain(one.result)}{_tokens(one)}, {_usd(one.cost_usd)}"
         if line.attempts:
             reserved = "" if line.reserved_usd is None else f" (reserved: {_usd(line.reserved_usd)})"
-            yield f"in all: {_usd(line.cost_usd)}{reserved}"
+            yield f"total: {_usd(line.cost_usd)}{reserved}"
 
 
 def _tokens(one: RecordedTry) -> str:
@@ -356,7 +429,10 @@ def _secrets(line: DecisionLine) -> Iterator[str]:
         yield "found " + ", ".join(f"{count} {plain(name)}" for name, count in found)
 
 
-def _reviewed(line: DecisionLine, review: _ReviewStory | None) -> Iterator[str]:
+def _reviewed(line: DecisionLine, earlier: Sequence[_ReviewStory], review: _ReviewStory | None) -> Iterator[str]:
+    for one in earlier:
+        yield f"{plain(one.id)} for reviewer {plain(one.reviewer)}{'' if one.problem else f', now {one.state}'}"
+        yield from _history(one)
     if review is None:
         return
     waited = "" if line.reviewed_ms is None else f", the request waited {duration_text(line.reviewed_ms / 1000)}"
@@ -364,6 +440,10 @@ def _reviewed(line: DecisionLine, review: _ReviewStory | None) -> Iterator[str]:
     yield f"{plain(review.id)} for reviewer {plain(line.reviewer or _UNKNOWN)}{state}{waited}"
     if line.review_door is not None:
         yield f"decided by {plain(line.reviewed_by or _UNKNOWN)} ({plain(line.review_door)})"
+    yield from _history(review)
+
+
+def _history(review: _ReviewStory) -> Iterator[str]:
     if review.problem:
         yield review.problem
     for event in review.events:
@@ -375,7 +455,7 @@ def _reviewed(line: DecisionLine, review: _ReviewStory | None) -> Iterator[str]:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _json(found: _Found, review: _ReviewStory | None, logs: Logs) -> dict[str, Any]:
+def _json(found: _Found, earlier: Sequence[_ReviewStory], review: _ReviewStory | None, logs: Logs) -> dict[str, Any]:
     last = found.records[-1]
     return {
         "decision_id": found.id,
@@ -387,6 +467,7 @@ def _json(found: _Found, review: _ReviewStory | None, logs: Logs) -> dict[str, A
         "records": [_record(line) for line in found.records],
         "records_left_out": found.left_out,
         "review": None if review is None else msgspec.to_builtins(review),
+        "earlier_reviews": [msgspec.to_builtins(one) for one in earlier],
         "logs": logs.files,
         "unreadable_lines": logs.bad,
     }

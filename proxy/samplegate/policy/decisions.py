@@ -93,7 +93,8 @@ class RuleStep(msgspec.Struct, frozen=True):
     """The condition that did not hold, with the actual value; or why the effect could not be carried out."""
 
 
-TRIED: Final = "it matched, but was tried in vain"
+TRIED: Final = "it matched, but a timeout or a limit ended it"
+NOT_CARRIED_OUT: Final = "it matched, but could not be carried out"
 
 
 class Miss(msgspec.Struct, frozen=True, gc=False):

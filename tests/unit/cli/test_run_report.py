@@ -14,6 +14,7 @@ from samplegate.audit.runs import GateFile, new_state
 from samplegate.audit.verdict import RunCounts
 from samplegate.ci.run_id import CI_VARIABLES, VARIABLE
 from samplegate.cli import run_report
+from samplegate.cli.progress import Progress
 from tests.fakes.github_runner import commands
 from tests.fakes.shell import Ended, Run
 
@@ -273,6 +274,15 @@ def test_a_file_that_cannot_be_written_never_passes(made: Made, report: Report) 
     for flag in ("--junit", "--json", "--summary"):
         ended = report(flag, "file/x")
         assert (2, True) == (ended.code, f"{flag}: file/x cannot be written" in ended.err)
+
+
+def test_long_logs_show_their_progress(made: Made, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(Progress, "step", lambda self: steps.append("step"))
+    made.log(record(1), record(2, run="8-1"))
+    made.ended(requests=1)
+    report()
+    assert 2 == len(steps), "records of other runs count, too"
 
 
 def test_annotations_are_at_the_rules_lines(made: Made, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

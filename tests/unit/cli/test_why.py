@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ import pytest
 from samplegate.audit.decision_log import decision_log
 from samplegate.audit.record import Attempt, Record
 from samplegate.audit.story import INCOMPLETE, REASONS
-from samplegate.policy.decisions import Misses, Shadow
+from samplegate.cli.progress import Progress
+from samplegate.policy.decisions import NOT_CARRIED_OUT, Misses, Shadow
 from samplegate.policy.schema import DenyRule
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Call
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.fakes import logged
 from tests.fakes.github_runner import commands
 from tests.fakes.shell import Ended, Run, Write
+from tests.fakes.stored_reviews import review
 from tests.paths import ROOT
 
 ID = "a1b2c3d4e5f6a1b2c3d4e5f6"
@@ -73,10 +78,15 @@ def test_every_reason_of_a_refusal_has_a_sentence(run: Run, write: Write, reason
     assert "server    got an error with the reason and this ID" in ended.out or reason is Reason.CLIENT
 
 
+VAIN = Misses(RULES.rules, ("",) * 4, ((0, "", f"{NOT_CARRIED_OUT}: the prompt contains a secret"),), 0, 1)
 REVIEWED = {"review": "rv_1", "reviewer": "ops"}
 FAILED = (Attempt("cheap", "rate_limited", usd=0), Attempt("smart", "error", 12, 0))
 DETAILS: list[tuple[dict[str, Any], str]] = [
     ({"reason": Reason.RULE, "outcome": "denied"}, "A rule denies the request."),
+    ({}, REASONS[Reason.NO_RULE]),
+    ({"rules": RULES}, REASONS[Reason.NO_RULE]),
+    ({"tried": ("models: no answer",)}, "The rules that matched gave no answer, and no later rule matched."),
+    ({"rules": VAIN}, "The rules that matched gave no answer, and no later rule matched."),
     ({"reason": Reason.NOT_OFFERED}, REASONS[Reason.NOT_OFFERED]),
     ({"reason": Reason.LIMIT}, REASONS[Reason.LIMIT]),
     ({"reason": Reason.LIMIT, "refused_by": "day"}, "A limit had no room for the request."),
@@ -94,12 +104,23 @@ DETAILS: list[tuple[dict[str, Any], str]] = [
     ({"reason": Reason.REVIEW, **REVIEWED, "outcome": "denied"}, "A reviewer rejected the request."),
     ({"reason": Reason.REVIEW, **REVIEWED, "revokes": True}, "An earlier record named an answer, but it was not rele"),
     ({"outcome": "withdrawn"}, "The request or its call was cancelled before anything was released."),
-    ({"outcome": "forwarded", "effect": "forward"}, "A rule forwarded the request, and the client was asked."),
+    (
+        {"outcome": "forwarded", "effect": "forward", "door": "input_required"},
+        "A rule forwarded the request, and the client was asked. No answer is recorded: the client has not retried its",
+    ),
+    (
+        {"outcome": "forwarded", "effect": "forward", "door": "url_error"},
+        "A rule forwarded the request: the client got the server's error with the URL.",
+    ),
     ({"outcome": "put_off", "effect": "allow"}, "A model has answered, but a reviewer has not yet decided"),
     ({"outcome": "answered", "effect": "allow"}, "A rule allowed the request, and a model answered."),
     ({"outcome": "answered", "effect": "answer"}, "A rule answered the request with fixed content."),
     ({"outcome": "answered", "effect": "forward"}, "A rule forwarded the request, and the client answered."),
-    ({"outcome": "answered", "effect": "escalate", **REVIEWED}, "A rule escalated the request or its answer to a rev"),
+    (
+        {"outcome": "answered", "effect": "escalate", **REVIEWED},
+        "A rule escalated the request to a reviewer, who approved or",
+    ),
+    ({"outcome": "answered", "effect": "allow", **REVIEWED}, "A rule allowed the request, and a reviewer approved the"),
     ({"outcome": "answered", "effect": "forward", "door": "unasked"}, "The client answered before it was asked."),
 ]
 
@@ -175,11 +196,11 @@ limits    charged: day
           reached: month
 models    cheap: rate_limited, $0.00
           smart: error, 12 input and 0 output tokens, unknown cost
-          in all: unknown cost (reserved: $0.58)
+          total: unknown cost (reserved: $0.58)
 secrets   found 2 aws-key
 review    rv_1 for reviewer ops, the request waited 2s
           decided by ann (page)
-          its history is not in the state folder; pass the gate's --state
+          its history is not in the state folder; pass the gate's --state or --settings
 server    got an error with the reason and this ID
 policy    hash abc, settings hash def
 run       17-1-test
@@ -194,8 +215,16 @@ RULED: list[tuple[dict[str, Any], list[str]]] = [
     ({"reason": Reason.BRAKE}, ["none was looked at"]),
     (
         {"reason": Reason.NOT_OFFERED, "rule": "models", "rules": Misses(RULES.rules, ("tool",) * 4, (), 0, 1)},
-        ["no secrets: tool did not match (no call was in flight)", "models: would have matched"],
+        [
+            "no secrets: tool did not match (no call was in flight)",
+            "models: matched, but the capability was not advertised",
+        ],
     ),
+    (
+        {"reason": Reason.CANNOT, "rule": "models", "detail": "rule 'models' could not be carried out: no models"},
+        ["models: matched, but could not be carried out; later rules were not looked at"],
+    ),
+    ({"reason": Reason.LIMIT, "rule": "models"}, ["models: matched; later rules were not looked at"]),
     (
         {
             "kind": "elicitation",
@@ -216,6 +245,41 @@ def test_every_rule_has_its_reason(run: Run, write: Write, members: dict[str, An
     assert not out[first + len(lines)].startswith(" ")
 
 
+def test_a_detail_that_repeats_the_sentence_is_left_out(run: Run, write: Write) -> None:
+    _head, sentence, following, *_ = why(run, write, record(detail="no rule matched")).out.splitlines()
+    assert ("No rule matched the request.", "when") == (sentence.strip(), following[:4])
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"), [(0.02, "0.001s"), (0.868, "0.001s"), (1.02, "0.001s"), (250.0, "0.25s"), (61e3, "1m1s")]
+)
+def test_durations_are_readable(run: Run, write: Write, milliseconds: float, text: str) -> None:
+    assert f"unanswered (no_rule), after {text}\n" in why(run, write, record(duration_ms=milliseconds)).out
+
+
+PASTED = [
+    f"sampling request denied by policy [decision {ID}]",
+    f'{{"code": -1, "data": {{"kind": "sampling", "decision_id": "{ID}"}}, "message": "x [decision {ID}]"}}',
+    f"  {ID}\n",
+]
+
+
+@pytest.mark.parametrize("text", PASTED)
+def test_the_text_of_an_error_is_searched_for_the_id(run: Run, write: Write, text: str) -> None:
+    assert f"decision  {ID}: unanswered (no_rule)" in why(run, write, record(), id=text).out
+
+
+def test_the_text_of_an_error_needs_no_quotes(run: Run, write: Write) -> None:
+    why(run, write, record())
+    assert f"decision  {ID}: unanswered (no_rule)" in run("why", *PASTED[0].split(), "--log", "log.jsonl").out
+
+
+def test_a_text_with_several_ids_names_them(run: Run, write: Write) -> None:
+    ended = why(run, write, record(), id=f"[decision {OTHER}] and [decision {ID}]")
+    assert 2 == ended.code
+    assert f"why: the text has several decision IDs: {OTHER}, {ID}; pass one of them" in ended.err
+
+
 def test_the_records_of_a_request_that_the_client_answered_are_one_story(run: Run, write: Write) -> None:
     first = record(
         effect="forward", reason=Reason.RULE, rule="models", rules=RULES, outcome="forwarded", limits=("day",)
@@ -223,8 +287,10 @@ def test_the_records_of_a_request_that_the_client_answered_are_one_story(run: Ru
     last = record(effect="forward", reason=Reason.CLIENT, rule="models", outcome="unanswered", time=1_795_000_060.0)
     out = why(run, write, first, last).out
     assert f"decision  {ID}: unanswered (client)" in out
-    assert "2026-11-18 11:06:40.000 UTC: forwarded (rule)" in out
-    assert "2026-11-18 11:07:40.000 UTC: unanswered (client)" in out
+    assert (
+        "when      2026-11-18 11:06:40.000 UTC: forwarded (rule), after 1.2s\n"
+        "          2026-11-18 11:07:40.000 UTC: unanswered (client), after 1.2s\n" in out
+    )
     assert "no secrets: text did not match" in out
     assert "charged: day" in out
 
@@ -337,3 +403,65 @@ def test_databases_and_rotated_files_are_searched_too(run: Run, tmp_path: Path, 
     ended = run("why", ID, "--log", name)
     assert (0, "") == (ended.code, ended.err)
     assert f"decision  {ID}: unanswered (no_rule)" in ended.out
+
+
+def test_compressed_files_are_searched_too(run: Run, write: Write, tmp_path: Path) -> None:
+    why(run, write, record(decision_id=OTHER))
+    packed = gzip.compress(logged.text(record(), "hash").encode() + b"\n")
+    (tmp_path / "log.jsonl.2.gz").write_bytes(packed)
+    ended = run("why", ID, "--log", "log.jsonl*")
+    assert (0, "") == (ended.code, ended.err)
+    assert f"decision  {ID}: unanswered (no_rule)" in ended.out
+    (tmp_path / "log.jsonl.2.gz").write_bytes(packed[:-9])
+    ended = run("why", ID, "--log", "log.jsonl*")
+    assert (2, True) == (ended.code, "log.jsonl.2.gz: cannot be read: " in ended.err)
+
+
+def store_with_reviews(empty_store: Callable[[Path], str], folder: Path) -> tuple[str, str, str]:
+    """A store with two expired reviews: its URL, and their IDs."""
+    (folder / "gate").mkdir(exist_ok=True)
+    url, first, second = empty_store(folder / "gate"), f"rv_{'a' * 24}", f"rv_{'b' * 24}"
+    store = SqlReviewStore(url)
+    for id in (first, second):
+        assert store.open(review(id), announce=False, most=9)
+    store.close()
+    return url, first, second
+
+
+def test_settings_name_the_log_and_the_review_store(
+    run: Run, write: Write, tmp_path: Path, empty_store: Callable[[Path], str]
+) -> None:
+    store, id, _ = store_with_reviews(empty_store, tmp_path)
+    write("gate/log.jsonl", logged.text(record(reason=Reason.TIMEOUT, review=id, reviewer="ops"), "hash") + "\n")
+    write("gate/serve.yaml", f"decision_log: log.jsonl\nstore: {store}\n")
+    ended = run("why", ID, "--settings", "gate/serve.yaml")
+    assert (0, "") == (ended.code, ended.err)
+    assert f"review    {id} for reviewer ops, now " in ended.out
+    assert " UTC: opened" in ended.out
+    write("none.yaml", "decision_log: none\n")
+    ended = run("why", ID, "--settings", "none.yaml")
+    assert (2, True) == (ended.code, "the settings have `decision_log: none`" in ended.err)
+    ended = run("why", ID, "--settings", "gone.yaml")
+    assert (2, True) == (ended.code, "gone.yaml: cannot be read" in ended.err)
+
+
+def test_reviews_that_ended_before_a_later_rule_have_their_history(
+    run: Run, write: Write, tmp_path: Path, empty_store: Callable[[Path], str]
+) -> None:
+    store, first, second = store_with_reviews(empty_store, tmp_path)
+    one = record(tried=(f"ask: reviewer ops did not decide review {first} within 2s",), review=second, reviewer="ops")
+    write("log.jsonl", logged.text(one, "hash"))
+    options = ("--log", "log.jsonl", "--settings", "s.yaml")
+    write("s.yaml", f"store: {store}\n")
+    out = run("why", ID, *options).out
+    assert f"review    {first} for reviewer " in out
+    assert f"          {second} for reviewer ops" in out
+    told = json.loads(run("why", ID, *options, "--json").out)
+    assert ([first], second) == ([one["id"] for one in told["earlier_reviews"]], told["review"]["id"])
+
+
+def test_a_long_search_shows_its_progress(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(Progress, "step", lambda self: steps.append("step"))
+    why(run, write, *[record(decision_id=f"{number:024d}") for number in range(7)], id="0" * 23 + "6")
+    assert 7 == len(steps), "lines of other decisions count, too"
