@@ -96,3 +96,22 @@ class Holder:
         with contextlib.suppress(OSError):
             self._path(name).unlink(missing_ok=True)
         return True
+
+
+def is_alive(folder: Path, name: str) -> bool:
+    """Whether the process of a holder runs, for a reader that is no holder. Nothing is removed. If in doubt, it runs.
+
+    The lock is taken for a moment. A holder is named by others only after it has its lock, so it loses nothing.
+    """
+    if not _name.match(name):
+        return False
+    try:
+        fd = os.open(folder / f"{name}.lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return not try_lock(fd)
+    finally:
+        os.close(fd)

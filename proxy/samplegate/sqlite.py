@@ -285,6 +285,45 @@ def read_only(path: Path) -> sqlite3.Connection:
     )
 
 
+READ_TRIES: Final = 5
+
+
+def read_file(path: Path, schema: Schema, ask: Callable[[sqlite3.Connection], T]) -> T:
+    """Read from a file of another process in one read transaction. It creates and changes nothing, and delays no
+    writer. Raises SqliteFault; an older schema is one, too.
+
+    A file without a WAL is in use by no process, and opening it as usual would create one. It is then read as
+    immutable, and again if it changed meanwhile.
+    """
+    for _ in range(READ_TRIES):
+        stamp = _stamp(path)
+        how = "mode=ro" if stamp[-1] else "mode=ro&immutable=1"
+        try:
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=1.0, isolation_level=None)
+            with contextlib.closing(db):
+                db.execute("BEGIN")
+                if not schema.is_current(db):
+                    raise SqliteFault("newer", f"its {schema.contents} have an older version", "start a gate once")
+                found = ask(db)
+        except (sqlite3.Error, OSError, SqliteFault) as problem:
+            if not stamp[-1] and stamp != _stamp(path):
+                continue
+            raise (problem if isinstance(problem, SqliteFault) else fault_of(problem)) from problem
+        if stamp[-1] or stamp == _stamp(path):
+            return found
+    raise SqliteFault("busy", "it changes too often to be read", "try again")
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes if another process opens or writes the file. Raises SqliteFault."""
+    try:
+        found = path.stat()
+    except OSError as problem:
+        raise fault_of(problem) from problem
+    used = path.with_name(f"{path.name}-wal").exists()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, used
+
+
 def retry_while_locked(what: Callable[[], T], left: Callable[[], float]) -> T:
     """Run ``what``, and retry while the file is locked and ``left`` returns more than 0 seconds. Raises its last error.
 

@@ -65,6 +65,11 @@ class Batches(Generic[T]):
         self._thread: threading.Thread | None = None
         self._closed = False
 
+    @property
+    def waiting(self) -> int:
+        """How many entries wait for the next batch."""
+        return len(self._waiting)
+
     async def put(self, item: T, seconds: float) -> None:
         """Commit an item. It waits ``seconds`` for its batch to begin, and GRACE more for the end of the batch. Raises
         QueueFull, CommitLate or the commit's exception.
@@ -204,6 +209,15 @@ class AsyncDecisionLog:
         self.last: Path | str | None = None
         """The place of the latest record."""
 
+    @property
+    def waiting(self) -> int:
+        """How many records wait."""
+        return self._batches.waiting
+
+    def place(self, now: float) -> str | None:
+        """The place of a record of ``now``."""
+        return str(self._sink.location(now))
+
     def check_writable(self, now: float) -> None:
         """Raises Unavailable if a record of ``now`` (Unix seconds) could not be written. Creates nothing."""
         problem = self._sink.fault(now)
@@ -309,6 +323,15 @@ class DecisionLog(Protocol):
         """The place of the latest record, for display; None before the first."""
         ...
 
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be written."""
+        ...
+
+    def place(self, now: float) -> str | None:
+        """The place of a record of ``now`` (Unix seconds), for display; None without a log."""
+        ...
+
     def check_writable(self, now: float) -> None:
         """Raises Unavailable if a record of ``now`` (Unix seconds) could not be written. Creates nothing."""
 
@@ -330,6 +353,11 @@ class NoDecisionLog:
     """The disabled log of ``--decision-log none``."""
 
     last: Path | None = None
+    waiting = 0
+
+    def place(self, now: float) -> str | None:
+        """None: there is no log."""
+        return None
 
     def check_writable(self, now: float) -> None:
         """Do nothing."""

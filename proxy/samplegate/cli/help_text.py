@@ -53,6 +53,7 @@ EXAMPLES: Final = {
         "samplegate reviews answer rv_5f0c2a9b --accept confirm=true zones=eu-1,eu-2",
         "samplegate reviews answer rv_5f0c2a9b --decline",
     ),
+    "status": ("samplegate status --watch", "samplegate status --settings serve.yaml --json"),
     "token": ("samplegate token ci", "samplegate token ann --role reviewer --reviewers ops"),
     "schema": ("samplegate schema > policy.schema.json", "samplegate schema --settings"),
     "wrap": (

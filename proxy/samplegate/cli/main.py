@@ -29,7 +29,7 @@ exit codes:
      wrap --check: a server is not wrapped; unwrap: a server cannot be unwrapped
   2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
      policy or the settings; for run: the server could not be started or did not answer its first request;
-     for report --run: it cannot be told whether the run failed
+     for report --run: it cannot be told whether the run failed; for status: a gate that does not answer
   3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused;
      run --fail-on: a word was met; run --unused fail: a recorded case was not used
   If the server exits on its own, run exits with the server's code.
@@ -64,6 +64,7 @@ _USAGE_ERRORS: Final = {
     "report": "usage error, or a file that cannot be read or written; with --run: it cannot be told whether\n"
     "     the run failed",
     "reviews": "usage error, no such review or store, or a file that cannot be read or written",
+    "status": "usage error, a gate that does not answer, or a state folder that cannot be read",
     "docs": "usage error, or an unknown topic",
 }
 """The meaning of exit code 2, where it is not the usual one."""
@@ -85,6 +86,7 @@ COMMANDS: Final = {
     "replay": ("samplegate.cli.replay", "run recorded requests against another policy and show what changes"),
     "report": ("samplegate.cli.report", "summarize requests, outcomes and costs from the decision log"),
     "why": ("samplegate.cli.why", "explain a recorded decision, by the ID in an error or a log line"),
+    "status": ("samplegate.cli.status", "show sessions, calls, open requests, limits and reviews of running gates"),
     "reviews": ("samplegate.cli.reviews", "list pending reviews and decide them"),
     "token": ("samplegate.cli.token", "create a token for a caller or a user, and its hash for the settings"),
     "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),

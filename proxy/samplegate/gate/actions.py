@@ -16,7 +16,7 @@ from samplegate.audit.record import Done
 from samplegate.durations import duration_text
 from samplegate.gate.admission import admit
 from samplegate.gate.ports import Replay, offload
-from samplegate.gate.request import PendingRequest
+from samplegate.gate.request import PendingRequest, Wait
 from samplegate.gate.review import escalate, sample_reviewed
 from samplegate.gate.sampling import sample, shaped, timed_out
 from samplegate.policy.answers import answer_error
@@ -61,13 +61,16 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
         if pending.was_answered(decision):
             pending.hold, pending.waited = None, 0.0
             continue
+        pending.wait = Wait("limit", ", ".join(decision.limits)) if decision.limits else None
         admitted = await admit(pending.compiled, pending.ports, pending.round, pending.request, decision)
+        pending.wait = None
         decision, pending.hold, refused_by = admitted.decision, admitted.hold, admitted.refused_by
         pending.waited = admitted.waited
         tried.extend(admitted.tried)
 
 
 async def _act_once(pending: PendingRequest, decision: Decision) -> Done:
+    pending.acting = decision
     match decision.act:
         case DenyAs() | LeftOpen():
             return Done(refusal(decision), decision)
@@ -153,8 +156,11 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
         return Unanswered(Reason.CANNOT, detail="the request can no longer be sent to the client in this round")
     pending.begin()
     reply: ClientReply | None = None
-    with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):
+    seconds = None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)
+    pending.wait = Wait("client", until=None if seconds is None else pending.ports.clock() + seconds)
+    with anyio.move_on_after(seconds):
         reply = await pending.ports.ask_client(pending.round)
+    pending.wait = None
     if reply is None:
         return timed_out(f"the client did not answer within {duration_text(forwarded.timeout or 0.0)}")
     if not reply.delivered:

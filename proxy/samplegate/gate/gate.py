@@ -19,6 +19,7 @@ from samplegate.gate.ports import Ports, offload
 from samplegate.gate.release import in_force, record
 from samplegate.gate.request import (
     PendingRequest,
+    Wait,
     blocks,
     ends_the_call,
     first_ending_key,
@@ -43,12 +44,19 @@ class Gate:
     """
 
     def __init__(
-        self, compiled: CompiledPolicy, policy_hash: str, ports: Ports, brakes: BrakeState | None = None
+        self,
+        compiled: CompiledPolicy,
+        policy_hash: str,
+        ports: Ports,
+        brakes: BrakeState | None = None,
+        rounds: dict[str, Mapping[str, PendingRequest]] | None = None,
     ) -> None:
+        """``rounds`` has the requests of each round while it runs, by the round's id, for those who watch."""
         self.compiled = compiled
         self.policy_hash = policy_hash
         self.ports = ports
         self._brakes = brakes if brakes is not None else BrakeState(compiled.policy.brakes)
+        self._rounds = {} if rounds is None else rounds
 
     async def run(self, round: Round) -> Conclusion:
         """Run a round to its conclusion.
@@ -56,6 +64,7 @@ class Gate:
         The task is cancelled when the round is withdrawn: its requests are then recorded as Withdrawn.
         """
         requests = {key: self._pending(round, key) for key in round.items}
+        self._rounds[round.id] = requests
         try:
             if round.door == "unasked":
                 return Settled(await self._record_answers(requests))
@@ -63,8 +72,11 @@ class Gate:
             return await self._run(round, requests)
         finally:
             # give back the reservations of requests that were not acted on; the others stay at their max cost
-            for pending in requests.values():
-                await pending.close()
+            try:
+                for pending in requests.values():
+                    await pending.close()
+            finally:
+                self._rounds.pop(round.id, None)
 
     async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
         if round.door == "push":
@@ -186,6 +198,7 @@ class Gate:
             counted = isinstance(pending.decision.act, Escalated) and pending.was_put_off(
                 "request", pending.decision.rule
             )
+            pending.wait = Wait("limit", ", ".join(pending.decision.limits))
             try:
                 admitted = await admit(
                     self.compiled,
@@ -196,6 +209,7 @@ class Gate:
                     beside=[hold for _, hold in holds],
                     counted=counted,
                 )
+                pending.wait = None
                 pending.decision, pending.hold, pending.waited = (
                     admitted.decision,
                     admitted.hold,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,6 +21,14 @@ from samplegate.protocol.requests import BadRequest, Request, SamplingRequest
 from samplegate.protocol.results import is_error
 from samplegate.protocol.rounds import Item, Round
 from samplegate.reviews.review import Review
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """What a request waits for, and its name in the policy. ``until``: the end of the wait, by the ports' clock."""
+
+    what: Literal["limit", "model", "client", "reviewer"]
+    name: str = ""
+    until: float | None = None
 
 
 class PendingRequest(msgspec.Struct, eq=False):
@@ -49,6 +57,10 @@ class PendingRequest(msgspec.Struct, eq=False):
     """Whether it was acted on: its draws then count."""
     hold: Hold | None = None
     """Its reservation."""
+    wait: Wait | None = None
+    """What it waits for now; None while the gate works on it."""
+    acting: Decision | None = None
+    """The decision that is being carried out: a later rule's, after a timeout."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """The models asked so far. The last is ``cancelled`` until it has ended."""
     reserved_usd: int | None = 0

@@ -20,7 +20,7 @@ from samplegate.audit.record import Done
 from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.gate.ports import ReviewPort
-from samplegate.gate.request import PendingRequest, review_key
+from samplegate.gate.request import PendingRequest, Wait, review_key
 from samplegate.gate.sampling import sample, shaped, timed_out
 from samplegate.policy import answers
 from samplegate.policy.deadlines import max_hold
@@ -233,7 +233,9 @@ async def ask(
                 LONGEST if seconds is None else max(seconds, 0.0),
                 partial(withdrawn_by_policy, pending, (review,)),
             )
+            pending.wait = Wait("reviewer", reviewer, pending.ports.clock() + longest)
             waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
+            pending.wait = None
             pending.held[:] = [held for held in pending.held if held.id != review.id] + (
                 [] if waited.waiter is None else [waited]
             )

@@ -17,7 +17,7 @@ import msgspec
 from samplegate.audit.record import Attempt, Done
 from samplegate.durations import duration_text
 from samplegate.gate.ports import offload
-from samplegate.gate.request import PendingRequest
+from samplegate.gate.request import PendingRequest, Wait
 from samplegate.policy import cost, redaction
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.deadlines import FALLBACK_TIMEOUT
@@ -128,9 +128,11 @@ class _ModelTries:
         pending.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
         pending.reserved_usd = None if worst is None or pending.reserved_usd is None else pending.reserved_usd + worst
         rest = max(self._until - pending.ports.clock(), 0.001)
+        pending.wait = Wait("model", self.model, self._until)
         answer = await pending.ports.sample(
             SampleRequest(self.model, self._params, rest), partial(pending.ports.progress, pending.round.id)
         )
+        pending.wait = None
         spent = self._spent(answer)
         result = answer.failure if isinstance(answer, SampleFailed) else "ok"
         pending.attempts[-1] = Attempt(

@@ -25,6 +25,8 @@ from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from samplegate.limits.balances import Balances
+
 T = TypeVar("T")
 
 FIRST_RETRY: Final = 1.0
@@ -119,6 +121,10 @@ class AsyncLedger:
     def drawn(self) -> Mapping[Account, int]:
         """The units drawn on the accounts of this process."""
         return self._ledger.drawn()
+
+    def own(self, most: int) -> Balances | None:
+        """The fullest accounts of this process; None if nothing was drawn."""
+        return None if self._backend is None or self._closed else self._backend.own(most)
 
     async def settle(self, settlement: Settlement) -> None:
         """Settle a reservation. If it fails, it is retried, and the max cost stays charged until then."""

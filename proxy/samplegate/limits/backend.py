@@ -9,12 +9,15 @@ transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from samplegate.limits.accounts import Account
 from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
+
+if TYPE_CHECKING:
+    from samplegate.limits.balances import Balances
 
 
 class LedgerUnavailable(Exception):
@@ -81,6 +84,10 @@ class LedgerBackend(Protocol):
 
     def drawn(self) -> Mapping[Account, int]:
         """The units drawn now on each account of this process, or the slots in use. Does not block."""
+        ...
+
+    def own(self, most: int) -> Balances:
+        """The fullest accounts of this process. Blocks for a bounded number of rows."""
         ...
 
     def settle(self, settlement: Settlement, deadline: float) -> bool:

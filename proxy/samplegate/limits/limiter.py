@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -28,6 +29,9 @@ from samplegate.limits.backend import LedgerBackend, Settlement
 from samplegate.limits.queue import MAX_WAITING, Later, Waiter, WaitQueue, after
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
+
+if TYPE_CHECKING:
+    from samplegate.limits.balances import Balances
 
 UNKNOWN_PAUSE: Final = 0.5  # seconds until the next try if it is unknown when there will be room
 LONGEST_PAUSE: Final = 5.0  # seconds: other processes give back without notice, and clocks are adjusted
@@ -123,6 +127,19 @@ class Limiter:
         """The units drawn now on a limit for a key, for limits that are not shared with other processes."""
         ids, drawn = self._limits.ids, self._ledger.drawn()
         return lambda limit, key: drawn.get((ids[limit], bounded(key, MAX_KEY_BYTES)), 0)
+
+    def own(self, most: int) -> Balances | None:
+        """The fullest accounts of this process that no other shares; None if nothing was drawn."""
+        return self._ledger.own(most)
+
+    @property
+    def specs(self) -> Mapping[str, LimitSpec]:
+        """The limits in force, by the identity of their accounts."""
+        return {id: self._limits.specs[id] for id in self._limits.ids.values()}
+
+    def waiting(self) -> Mapping[Account, int]:
+        """How many requests wait for room, by account."""
+        return Counter(waiter.at for waiter in self._waiting)
 
     def set_shutdown_deadline(self, seconds: float) -> None:
         """Begin the shutdown: refuse the waiting requests, and use the state for at most ``seconds`` in all."""

@@ -21,12 +21,14 @@ from typing import Final
 
 import msgspec
 
+from samplegate.errors import Unavailable
 from samplegate.limits.accounts import Account, is_of_a_run, no_room, shares, sums, widen_rates
 from samplegate.limits.backend import LedgerUnavailable, Settlement
+from samplegate.limits.balances import Balances, balances, other_balances
 from samplegate.policy import ledger
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
-from samplegate.process_locks import Holder
-from samplegate.sqlite import File, Kind, Schema, SqliteFault
+from samplegate.process_locks import Holder, is_alive
+from samplegate.sqlite import File, Kind, Schema, SqliteFault, read_file
 
 FILE: Final = "limits.sqlite3"
 MAX_PAGES: Final = 262_144  # 1 GiB: about ten million accounts
@@ -158,6 +160,10 @@ class SqliteLedger:
             if limit in self._specs
         }
         return known | {(limit, key): int(amount) for limit, key, amount in slots}
+
+    def own(self, most: int) -> Balances:
+        own = {identity: spec for identity, spec in self._specs.items() if not spec.shared}
+        return balances(self._memory.db, own, self._clock(), most)
 
     def settle(self, settlement: Settlement, deadline: float) -> bool:
         self._owed[next(self._numbers)] = settlement
@@ -435,6 +441,30 @@ class _Rows:
     def free(self, limit: str, key: str, holder: str, id: str) -> None:
         which = "DELETE FROM slots WHERE limit_name = ? AND key = ? AND holder = ? AND id = ?"
         self.grown -= self.db.execute(which, (limit, key, holder, id)).rowcount
+
+
+MAX_HOLDERS: Final = 1_000
+"""Processes with slots that are looked at by ``read_balances``. The slots of others count."""
+
+
+def read_balances(
+    state: Path, specs: Mapping[str, LimitSpec], now: float, most: int, *, others: bool = False
+) -> Balances:
+    """The balances of shared limits in a state folder: of these limits (by identity), or with ``others`` those of all
+    limits but these. Nothing if no limit was ever drawn on. It changes nothing. Raises Unavailable."""
+
+    def ask(db: sqlite3.Connection) -> Balances:
+        holders = db.execute("SELECT DISTINCT holder FROM slots LIMIT ?", (MAX_HOLDERS,)).fetchall()
+        dead = [name for (name,) in holders if not is_alive(state / "holders", name)]
+        return (other_balances if others else balances)(db, specs, now, most, dead=dead)
+
+    path = state / FILE
+    if not path.exists():
+        return Balances()
+    try:
+        return read_file(path, SCHEMA, ask)
+    except SqliteFault as problem:
+        raise Unavailable(f"limits: {path}: {problem.problem}; {_REMEDIES[problem.kind]}") from problem
 
 
 def _account(level: object, stamp: object, warned: object) -> ledger.Account:

@@ -271,6 +271,21 @@ def drawn(spec: LimitSpec, account: Account, now: float) -> int:
     return _at(spec, account, now).level
 
 
+def refilled_at(spec: LimitSpec, account: Account, now: float) -> float | None:
+    """When all of a limit is available again if nothing more is drawn, in Unix seconds. None if time does not give
+    anything back, or nothing is drawn."""
+    current = _at(spec, account, now)
+    if not current.level:
+        return None
+    match spec.per:
+        case "bucket":
+            return current.stamp + _time(_ceil(current.level * _period(spec), max(1, spec.max_units)))
+        case "day" | "month":
+            return window_end(spec.per, spec.tz, current.stamp)
+        case _:
+            return None
+
+
 def merged(spec: LimitSpec, one: Account | None, other: Account, now: float) -> Account:
     """Two accounts of one limit and key merged into one that has the draws of both."""
     first, second = _at(spec, one, now), _at(spec, other, now)

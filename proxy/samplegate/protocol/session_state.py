@@ -262,6 +262,10 @@ class OpenCall(msgspec.Struct, frozen=True):
     id: FrameId
     method: str
     tool: str | None = None
+    since: float | None = None
+    """When it arrived, on the session's clock."""
+    caller: str | None = None
+    """None if it is not known."""
 
 
 class Inflight(msgspec.Struct, eq=False):
@@ -329,7 +333,10 @@ class Inflight(msgspec.Struct, eq=False):
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests in flight, except listens, which stay open by design."""
         some = (p for p in self.asked.values() if p.stream >= 0 and p.method != LISTEN)
-        return [OpenCall(p.stream, p.id, p.method, None if p.call is None else p.call.tool) for p in some]
+        return [
+            OpenCall(p.stream, p.id, p.method, None if p.call is None else p.call.tool, p.started, p.caller)
+            for p in some
+        ]
 
     def oldest_opening(self, *, answered: bool) -> float | None:
         """Arrival of the oldest request that a server answers first; ``answered``: it has answered any request.

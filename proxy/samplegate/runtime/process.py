@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -115,6 +115,11 @@ class ProcessContext:
     def leave(self, conversation: ReloadTarget) -> None:
         """Unregister a conversation."""
         self._conversations.discard(conversation)
+
+    @property
+    def conversations(self) -> Collection[ReloadTarget]:
+        """The conversations that are registered."""
+        return self._conversations
 
     def held(self) -> int:
         """Bytes of memory for the open requests of all conversations."""

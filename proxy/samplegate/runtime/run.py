@@ -51,6 +51,7 @@ from samplegate.runtime.flow import HttpServerWriter, stdio_client_writer
 from samplegate.runtime.process import ProcessContext, Rules, compile_loaded, load_policy
 from samplegate.runtime.relay import InputReceiver, Relay, enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
+from samplegate.runtime.status_socket import publish
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 from samplegate.telemetry.log import EventLog
@@ -64,6 +65,7 @@ from samplegate.yamlfile.validate import did_you_mean
 if TYPE_CHECKING:
     from samplegate.runtime.review_page import ReviewPage
     from samplegate.runtime.reviews import ReviewRuntime
+    from samplegate.status.snapshot import GateStatus
 
 
 NO_LOG: Final = (
@@ -91,8 +93,8 @@ class Run(msgspec.Struct, frozen=True):
     """None if the process belongs to no run."""
     url: str | None
     """URL of the server; None if the server is a command."""
-    folder: Path
-    """The policy's folder."""
+    policy: Path
+    """The policy's file."""
     environment: Mapping[str, str] = {}
     """Environment with the env file, for the secrets of webhooks. Secret."""
     cassette: Cassette | Playback | None = None
@@ -146,7 +148,7 @@ def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file
         fail_on=args.fail_on or (STRICT_WORDS if args.strict else ()),
         gate_file=gate_file,
         url=args.url,
-        folder=args.policy.parent,
+        policy=args.policy,
         environment=environment if rules.policy.policy.reviewers else {},
         cassette=cassette,
         headers=headers,
@@ -672,6 +674,14 @@ async def _main(run: Run) -> int:
         observe=(lambda _note: None) if witnessed is None else witnessed.take,
     )
     file = metrics_file(metrics, run.settings.metrics_file, run.settings.server)
+    started = time.time()
+
+    async def status() -> GateStatus:
+        await anyio.to_thread.run_sync(_import_status)
+        from samplegate.runtime.status import StatusSource
+
+        return await StatusSource("run", context, run.settings, policy=run.policy, started=started)()
+
     codes: list[int] = []
     failed: list[CannotStart] = []
 
@@ -680,6 +690,7 @@ async def _main(run: Run) -> int:
             wiring.relay.start(reviews.run)
             if page is not None:
                 wiring.relay.start(page.run, reviews.store)
+        wiring.relay.start(publish, run.settings.state, status, run.log)
         if file is not None and run.settings.metrics_interval:
             wiring.relay.start(file.keep, run.settings.metrics_interval, run.log)
         try:
@@ -700,6 +711,11 @@ async def _main(run: Run) -> int:
     for problem in failed:
         raise problem
     return _finish(run, wiring, file, *codes)
+
+
+def _import_status() -> None:
+    """Import what builds a status, in a thread, because the event loop must not wait for it."""
+    import samplegate.runtime.status  # noqa: F401 - imported for its effect on the next import
 
 
 def _evidence_store(run: Run) -> EvidenceStore | None:
@@ -727,7 +743,7 @@ def _review_runtime(run: Run, context: ProcessContext, page: ReviewPage | None) 
     from samplegate.runtime.reviews import ReviewRuntime
 
     url = None if page is None else page.url
-    return ReviewRuntime(context, run.settings, folder=run.folder, environment=run.environment, url=url)
+    return ReviewRuntime(context, run.settings, folder=run.policy.parent, environment=run.environment, url=url)
 
 
 @asynccontextmanager
@@ -754,7 +770,7 @@ def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: 
     ]
     print_line("; ".join(filter(None, parts)))
     if run.cassette is not None:
-        for line in run.cassette.finish(run.folder):
+        for line in run.cassette.finish(run.policy.parent):
             print_line(line)
     if metrics is not None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -18,6 +18,7 @@ from samplegate.audit.record import MAX_CALLS, MAX_NAME, Record
 from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
 from samplegate.gate.ports import Ports
+from samplegate.gate.request import PendingRequest
 from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
@@ -74,6 +75,9 @@ class SessionWiring:
         )
         self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
         self._rules = context.rules
+        self.began = time.monotonic()
+        self.rounds: dict[str, Mapping[str, PendingRequest]] = {}
+        """The requests that are being answered, by round and key."""
         self._gate = self._gate_of(context.rules)
         if context.playback is None and any(model.warm for model in context.rules.policy.policy.models):
             self.relay.first_call = context.rules.models.warm
@@ -117,7 +121,7 @@ class SessionWiring:
             replay=None if context.playback is None else context.playback.answer_forwarded,
             reviews=context.reviews,
         )
-        return Gate(rules.compiled, rules.hash, ports, context.brakes)
+        return Gate(rules.compiled, rules.hash, ports, context.brakes, self.rounds)
 
     async def _round(self, round: Round) -> Conclusion:
         self.context.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)

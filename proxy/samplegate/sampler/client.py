@@ -30,6 +30,7 @@ from samplegate.sampler.process import (
     WorkerGone,
     WorkerProcess,
     WorkerReply,
+    WorkerState,
 )
 from samplegate.sampler.worker.errors import sentence
 from samplegate.sampler.worker.request import UnsupportedRequest, call
@@ -113,6 +114,11 @@ class Models:
     def pid(self) -> int | None:
         """The worker's process ID, or None without a worker."""
         return self._worker.pid
+
+    @property
+    def worker(self) -> WorkerState | None:
+        """What the worker does now; None if no model needs it."""
+        return self._worker.state() if any(model.model != SCRIPTED for model in self._models.values()) else None
 
     @property
     def wants_warm(self) -> bool:

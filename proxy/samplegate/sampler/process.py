@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 import msgspec
@@ -75,6 +75,16 @@ class WorkerProcess:
     def pid(self) -> int:
         """The process ID."""
         return self._process.pid
+
+    @property
+    def calls(self) -> int:
+        """Calls that the worker has not answered."""
+        return len(self._waiting)
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the worker has ended; None while it runs."""
+        return self._end_reason
 
     @property
     def alive(self) -> bool:
@@ -244,6 +254,17 @@ MAX_PAUSE: Final = 60.0
 _ENDED: Final = "the worker process was stopped because the gate is shutting down or its environment has changed"
 
 
+class WorkerState(msgspec.Struct, frozen=True):
+    """What a worker does now."""
+
+    state: Literal["not started", "starting", "ready", "failed"]
+    pid: int | None = None
+    calls: int = 0
+    problem: str | None = None
+    """Why the latest one ended or did not start."""
+    retry_in: float | None = None
+
+
 class Supervisor:
     """Starts and shares at most one worker. ``environment`` is the worker's whole environment."""
 
@@ -263,6 +284,16 @@ class Supervisor:
     def pid(self) -> int | None:
         """The worker's process ID, or None without a worker."""
         return self._child.pid if self._child is not None and self._child.alive else None
+
+    def state(self) -> WorkerState:
+        """What the worker does now."""
+        if self._starting is not None:
+            return WorkerState("starting")
+        if self._child is not None and self._child.alive:
+            return WorkerState("ready", pid=self._child.pid, calls=self._child.calls)
+        if self._failed_starts:
+            return WorkerState("failed", problem=self._last, retry_in=max(0.0, self._not_before - anyio.current_time()))
+        return WorkerState("not started", problem=None if self._child is None else self._child.end_reason)
 
     def shared(self) -> Supervisor:
         """Add a user to this supervisor."""

@@ -1,9 +1,10 @@
-"""ASGI application of the operators' listener: its routes and their authorization. It is raw ASGI, because six routes
+"""ASGI application of the operators' listener: its routes and their authorization. It is raw ASGI, because seven routes
 need no framework.
 
 ``GET /metrics``, ``/healthz``, ``/readyz``, ``/version`` and ``/`` are open to everyone who can reach the listener, and
 contain no secret. ``POST /reload`` needs the configured token, even on loopback, because every user and every web page
-of a machine reaches it.
+of a machine reaches it. ``GET /status`` has the names of callers and tools, which the open routes have not. It needs
+the token if one is configured; otherwise it is answered only on a loopback address.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import msgspec
 
 from samplegate.errors import Log, Unavailable
 from samplegate.request_headers import RequestHeaders, host_name, is_local_name
+from samplegate.status.snapshot import GateStatus, as_json
+from samplegate.status.table import gate_lines
 from samplegate.urls import is_loopback
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -36,6 +39,13 @@ ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
     ),
     "/version": ("GET", "The version, policy hash, start time and servers, as JSON."),
     "/": ("GET", "The same as `/version`."),
+    "/status": (
+        "GET",
+        (
+            "What goes on now: servers, sessions, calls, open requests, limits, reviews, the model worker. JSON if the"
+            " client accepts it. Needs the token of `admin_token_file` if that is set, otherwise a loopback address."
+        ),
+    ),
     "/reload": (
         "POST",
         "Reloads all files: 200 with the changes, or 422 with every problem and its place; then nothing changes.",
@@ -168,8 +178,10 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
     """Reloads; concurrent calls share one reload. Raises Unavailable if a reload is not possible now."""
     about: Callable[[], Mapping[str, object]]
     """Version, policy hash, start time and servers, as plain values without secrets."""
+    status: Callable[[], Awaitable[GateStatus]]
+    """What goes on now. Concurrent calls share one."""
     token: Callable[[], bytes | None]
-    """The token that a reload needs, read for each request; None if there is none."""
+    """The token of the operator, read for each request; None if there is none."""
     log: Log
     hosts: Collection[str] = ()
     """Host names, besides this machine's own, that are allowed on a loopback listener."""
@@ -188,6 +200,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
             "/readyz": self._readyz,
             "/version": self._version,
             "/": self._version,
+            "/status": self._status,
             "/reload": self._reload,
         }
         if asked.has_forged_host(self.hosts):
@@ -225,8 +238,33 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
     async def _version(self, asked: AdminRequest) -> AdminResponse:
         return json(200, self.about())
 
+    async def _status(self, asked: AdminRequest) -> AdminResponse:
+        refused = self._refused_status(asked)
+        if refused is not None:
+            return refused
+        status = await self.status()
+        if asked.headers.accepts_json():
+            return AdminResponse(200, as_json(status) + b"\n", JSON)
+        text = "".join(f"{line}\n" for line in gate_lines(status))
+        return AdminResponse(200, text.encode("utf-8", "backslashreplace"))
+
+    def _refused_status(self, asked: AdminRequest) -> AdminResponse | None:
+        """Refusal of the status; None if it is allowed."""
+        try:
+            wanted = self.token()
+        except Unavailable as problem:
+            return lines(503, [f"status: {problem}"])
+        if wanted:
+            return self._wrong_token(asked, wanted)
+        if is_loopback(asked.local):
+            return None
+        return lines(
+            403,
+            ["status: no token is configured; set admin_token_file, or ask at a loopback address of this machine"],
+        )
+
     async def _reload(self, asked: AdminRequest) -> AdminResponse:
-        refused = self._refused(asked)
+        refused = self._refused_reload(asked)
         if refused is not None:
             self.log.warning("admin.refused", path=asked.path, status=refused.status)
             return refused
@@ -238,10 +276,10 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
         plain = {"result": report.result, **msgspec.structs.asdict(report)}
         return json(status, plain) if asked.headers.accepts_json() else lines(status, report.lines())
 
-    def _refused(self, asked: AdminRequest) -> AdminResponse | None:
+    def _refused_reload(self, asked: AdminRequest) -> AdminResponse | None:
         """Refusal of a reload without the right token; None if it is allowed."""
         try:
-            wanted, given = self.token(), asked.headers.bearer()
+            wanted = self.token()
         except Unavailable as problem:
             return lines(503, [f"reload: {problem}"])
         if not wanted:
@@ -249,13 +287,18 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
                 403,
                 ["reload: no token is configured; set admin_token_file, or send SIGHUP to the process"],
             )
+        return self._wrong_token(asked, wanted)
+
+    def _wrong_token(self, asked: AdminRequest, wanted: bytes) -> AdminResponse | None:
+        """Refusal of a request without the operator's token; None if it has the token."""
+        given = asked.headers.bearer()
         if given is None or not hmac.compare_digest(
             hashlib.sha256(given.encode("latin-1")).digest(), hashlib.sha256(wanted).digest()
         ):
             fault = "wrong token" if given is not None else "no token"
             return lines(
                 401,
-                [f"reload: {fault}; send `Authorization: Bearer` with the content of admin_token_file"],
+                [f"{asked.path[1:]}: {fault}; send `Authorization: Bearer` with the content of admin_token_file"],
                 [_CHALLENGE],
             )
         return None

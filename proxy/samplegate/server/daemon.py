@@ -12,12 +12,14 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import anyio.abc
 import anyio.to_thread
+import msgspec
 
 from samplegate import __version__
 from samplegate.audit.decision_log import DecisionLog
@@ -34,6 +36,8 @@ from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.run import create_gate_file, loop_options, note_failed_start, open_decision_log
+from samplegate.runtime.status import StatusSource
+from samplegate.runtime.status_socket import publish
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.metrics import RequestCounter, measure_loop_lag
@@ -43,6 +47,7 @@ from samplegate.server.reviews import Reviewers
 from samplegate.server.servers import Public, ServerRuntime, path_of
 from samplegate.server.systemd import Notify
 from samplegate.server.watch import watching
+from samplegate.status.snapshot import GateStatus, ReloadStatus, shown
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, metrics_file
 from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
@@ -82,9 +87,12 @@ class Operators:
         self._listeners = listeners
         self._started = started
 
-    def app(self, reload: Callable[[], Awaitable[ReloadReport]]) -> AdminApp:
+    def app(
+        self, reload: Callable[[], Awaitable[ReloadReport]], status: Callable[[], Awaitable[GateStatus]]
+    ) -> AdminApp:
         """The ASGI application of the operators' listener."""
         return AdminApp(
+            status=status,
             metrics=self._metrics,
             ready=self._missing,
             unavailable=self._unavailable,
@@ -115,6 +123,27 @@ class Operators:
     async def _metrics(self, accept: str) -> tuple[bytes, str]:
         self._counting.refresh(self._public, self._listeners.connections())
         return await self._context.metrics.page(accept)
+
+    async def status(self, reloads: Reloads) -> GateStatus:
+        """What goes on now."""
+        settings, last = reloads.wanted.settings, reloads.last
+        source = StatusSource(
+            "serve",
+            self._context,
+            settings,
+            policy=settings.policy or Path(),
+            started=self._started,
+            servers=lambda found: self._public.statuses(found.by_server),
+        )
+        status = await source()
+        return msgspec.structs.replace(
+            status,
+            draining=self.unready is not None and self.unready.startswith("draining"),
+            problems=tuple(dict.fromkeys((*(shown(line, 1000) for line in self._missing()), *status.problems))),
+            reload=None
+            if last is None
+            else ReloadStatus(age=time.monotonic() - last[0], result=last[1].result, problems=len(last[1].problems)),
+        )
 
     def _missing(self) -> list[str]:
         """What keeps the daemon from being ready, a line each."""
@@ -228,12 +257,13 @@ class Daemon:
             listeners=self._listeners,
             started=self._started,
         )
+        self.status = SingleFlight(partial(self.operators.status, self.reloads))
 
     async def _listen(self, group: anyio.abc.TaskGroup) -> None:
         """Open the listeners. The operators' listener opens first; the clients' listener waits for the warm-up of
         models."""
         if "admin" in self._listeners:
-            app = self.operators.app(self.reload)
+            app = self.operators.app(self.reload, self.status)
             self._listeners.open(
                 "admin", app, BOUNDS, group, refused=self.counting.count_refused_connection, keep_alive=KEEP_ALIVE
             )
@@ -252,6 +282,7 @@ class Daemon:
                 measure_loop_lag, lambda late: self.context.metrics.observe("samplegate_event_loop_lag_seconds", late)
             )
             group.start_soon(self._notify.feed)
+            group.start_soon(partial(publish, self.context.state, self.status, self._log, delay=0.0))
             metrics = metrics_file(self.context.metrics, self._settings.metrics_file, "serve")
             if metrics is not None and self._settings.metrics_interval:
                 group.start_soon(metrics.keep, self._settings.metrics_interval, self._log)

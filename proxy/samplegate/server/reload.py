@@ -104,6 +104,8 @@ class Reloads:
         bound: Address,
     ) -> None:
         self.wanted = wanted
+        self.last: tuple[float, ReloadReport] | None = None
+        """When the latest reload ended, in monotonic seconds, and its report."""
         self._bound = bound
         self._args = args
         self._context = context
@@ -116,6 +118,7 @@ class Reloads:
     async def reload(self) -> ReloadReport:
         """Read all files again and put them in force, or report every problem. Never raises."""
         report = await self._tried()
+        self.last = time.monotonic(), report
         metrics, log = self._context.metrics, self._context.log
         metrics.count("samplegate_reloads_total", result=report.result)
         metrics.set("samplegate_reload_last_success", 0 if report.problems else 1)

@@ -35,6 +35,7 @@ from samplegate.runtime.relay import enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.server.conversation import Opens, Process, RemoteServer, ServerConversation
 from samplegate.server.reload import Changes, ReloadPlan
+from samplegate.status.snapshot import ServerStatus, shown
 from samplegate.transport.http_server.endpoint import App, endpoint
 from samplegate.transport.http_server.http import AccessRecord, ConversationRefused, Receive, Scope, Send
 from samplegate.transport.http_server.sessions import Sessions
@@ -97,6 +98,7 @@ class ProcessQuota:
 
 ALL_CALLERS: Final = ""  # the key of the conversation that all callers share
 ERAS_EXPIRE: Final = 300.0  # seconds for which the eras of a server at a URL are remembered
+MAX_PROBLEM: Final = 1000  # characters of a problem in a status
 RETRY_AFTER: Final = 5  # Retry-After in seconds if the process quota is used up
 
 
@@ -169,6 +171,18 @@ class ServerRuntime:
         if any(live.wiring.state.answered and not live.over for live in self._all):
             self._failing = None
         return self._failing if self.problem is None else f"cannot start: {self.problem}"
+
+    def status(self, found: ServerStatus | None, unresolved: str | None) -> ServerStatus:
+        """The status of the server. ``found`` has what its conversations do; None without any. ``unresolved``: why its
+        command cannot be started now."""
+        status = ServerStatus(name=self.name, state="idle") if found is None else found
+        problem = self.failing() or (None if unresolved is None else f"cannot start: {unresolved}")
+        left = self._died + self._backoff.wait - self._clock()
+        if found is None and left > 0:
+            return msgspec.structs.replace(status, state="backoff", problem=problem, restart_in=left)
+        if problem is not None:
+            return msgspec.structs.replace(status, state="failed", problem=shown(problem, MAX_PROBLEM))
+        return status
 
     def open_conversations(self) -> dict[str, int]:
         """Number of open conversations by era: those of legacy sessions, and those that modern requests share."""
@@ -497,6 +511,11 @@ class Public:
             for name, each in found.items()
         }
         return {name: str(problem) for name, problem in problems.items() if problem is not None}
+
+    def statuses(self, found: Mapping[str, ServerStatus]) -> list[ServerStatus]:
+        """The status of each server by name. ``found`` has what the conversations of a server do."""
+        unresolved = self.unresolved()
+        return [server.status(found.get(name), unresolved.get(name)) for name, server in sorted(self.servers.items())]
 
     def at(self, path: str) -> ServerSettings | None:
         """Settings of the server at a path; None if there is none."""

@@ -18,7 +18,8 @@ import uvicorn
 from samplegate.errors import Unavailable
 from samplegate.server.admin import MAX_BODY, AdminApp, ReloadReport
 from samplegate.server.reload import SingleFlight
-from tests.fakes.admin_app import TOKEN, UNCHANGED, Events, app_of
+from samplegate.status.snapshot import read_gate
+from tests.fakes.admin_app import STATUS, TOKEN, UNCHANGED, Events, app_of
 
 pytestmark = pytest.mark.anyio
 
@@ -177,7 +178,7 @@ async def test_another_method_is_told_which_there_is(method: str, path: str, all
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/servers/db/mcp", "//reload", "/reload/../metrics"])
 async def test_what_is_not_here_is_not_found(path: str) -> None:
     response = await ask(app_of(), "GET", path)
-    assert (404, "not found; available paths: /, /healthz, /metrics, /readyz, /reload, /version\n") == (
+    assert (404, "not found; available paths: /, /healthz, /metrics, /readyz, /reload, /status, /version\n") == (
         response.status,
         response.body,
     )
@@ -258,6 +259,44 @@ async def test_a_line_stays_one_line_and_there_are_not_too_many() -> None:
     found = response.body.splitlines()
     assert [r"a\nb\x1b[2J\u202e\ud800", "x" * 1999 + "…"] == found[:2]
     assert (201, "and 302 more") == (len(found), found[-1])
+
+
+# --- status
+
+
+@pytest.mark.parametrize(
+    ("token", "headers", "local", "status", "says"),
+    [
+        (None, {}, "127.0.0.1", 200, "serve 1.2.3: ready"),
+        (b"", {}, "::1", 200, "serve 1.2.3: ready"),
+        (None, {}, "10.0.0.7", 403, "status: no token is configured; set admin_token_file, or ask at a loopback"),
+        (None, BEARER, "2001:db8::1", 403, "status: no token is configured"),
+        (None, {}, None, 403, "status: no token is configured"),
+        (TOKEN, {}, "127.0.0.1", 401, "status: no token; send"),
+        (TOKEN, {"authorization": "Bearer x"}, "10.0.0.7", 401, "status: wrong token; send"),
+        (TOKEN, BEARER, "10.0.0.7", 200, "serve 1.2.3: ready"),
+        (TOKEN, BEARER, "127.0.0.1", 200, "serve 1.2.3: ready"),
+    ],
+)
+async def test_the_status_is_for_operators(
+    token: bytes | None, headers: dict[str, str], local: str | None, status: int, says: str
+) -> None:
+    response = await ask(app_of(token=token), "GET", "/status", headers, local)
+    assert status == response.status
+    assert response.body.startswith(says)
+    assert (status == 401) == ("www-authenticate" in response.headers)
+
+
+async def test_a_web_page_gets_no_status_and_no_answer_lets_others_read_it() -> None:
+    app = app_of(token=None)
+    assert 403 == (await ask(app, "GET", "/status", {"host": "evil.example"})).status
+    response = await ask(app, "GET", "/status", {"origin": "https://evil.example"})
+    assert [] == [name for name in response.headers if name.startswith("access-control")]
+
+
+async def test_the_status_is_json_for_programs() -> None:
+    response = await ask(app_of(token=None), "GET", "/status", {"accept": "application/json"})
+    assert ("application/json", STATUS) == (response.headers["content-type"], read_gate(response.body.encode()))
 
 
 # --- reload

@@ -45,6 +45,8 @@ class BridgedCall(msgspec.Struct, eq=False):
     """The last value that the client has seen."""
     size: int = 0
     """Bytes counted in addition to those of the inner session."""
+    since: float | None = None
+    """When it arrived."""
 
 
 class Calls(msgspec.Struct, eq=False):
@@ -161,7 +163,11 @@ class HeldFrames(msgspec.Struct, eq=False):
     def open_calls(self) -> list[OpenCall]:
         """The waiting requests, except listens, which stay open by design."""
         some = (held for held in self.held if held.frame.kind == "request" and held.frame.method != LISTEN)
-        return [OpenCall(held.stream, held.frame.id, held.frame.method) for held in some if held.frame.id is not None]
+        return [
+            OpenCall(held.stream, held.frame.id, held.frame.method, since=held.now)
+            for held in some
+            if held.frame.id is not None
+        ]
 
     def remove(self, stream: int, id: FrameId) -> bool:
         """Remove a cancelled request; False if none with that id waits."""

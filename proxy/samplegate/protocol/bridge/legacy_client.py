@@ -336,7 +336,7 @@ class LegacyClient:
         """The client's requests without an answer, whether the server or the client works on them."""
         inner = {(one.stream, one.id): one for one in self._session.open_calls()}
         return [
-            inner.get((call.stream, call.id), OpenCall(call.stream, call.id, call.method))
+            inner.get((call.stream, call.id), OpenCall(call.stream, call.id, call.method, since=call.since))
             for call in self._calls.by_id.values()
         ]
 
@@ -490,7 +490,14 @@ class LegacyClient:
             raise Malformed("params is not an object")
         given = _plain(f) if is_call(f.method) else f.object
         params = self._handshake.stamp.put(given)
-        call = BridgedCall(stream, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
+        call = BridgedCall(
+            stream,
+            f.id,
+            f.method,
+            own_token(f),
+            bytes(params.text) if f.method in CALLS else None,
+            since=self._now,
+        )
         self._calls.add(call)
         # a call may legitimately take long, so our own probe shows whether the server answers at all
         known = self._spoken or f.method not in CALLS

@@ -490,7 +490,7 @@ class EraNegotiator:
         first = (
             []
             if hello is None or hello.frame.id is None
-            else [OpenCall(hello.stream, hello.frame.id, hello.frame.method)]
+            else [OpenCall(hello.stream, hello.frame.id, hello.frame.method, since=hello.now)]
         )
         return [*first, *self._choice.chosen.open_calls(), *self._choice.waiting.open_calls()]
 

@@ -1,0 +1,308 @@
+"""Status of this process: its sessions, calls and open requests, and what is used of its limits.
+
+It is built on request, from what the process has anyway, in bounded time. Files that processes share are read in a
+thread. Conversations of `run` and of `serve` are the same here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final, Literal
+
+import anyio.to_thread
+import msgspec
+
+from samplegate import __version__
+from samplegate.config.settings import ProcessSettings
+from samplegate.durations import duration_text
+from samplegate.errors import Unavailable
+from samplegate.gate.request import PendingRequest
+from samplegate.limits.balances import Balance, Balances, key_values
+from samplegate.limits.sqlite_ledger import read_balances
+from samplegate.policy.deadlines import time_left
+from samplegate.policy.ledger import SCALE, LimitSpec
+from samplegate.protocol.frames import MODERN
+from samplegate.protocol.requests import BadRequest
+from samplegate.protocol.session_state import OpenCall
+from samplegate.reviews.queues import Queue, read_queues
+from samplegate.runtime.process import ProcessContext
+from samplegate.runtime.session_wiring import SessionWiring
+from samplegate.status.snapshot import (
+    MAX_LISTED,
+    CallStatus,
+    GateStatus,
+    LimitStatus,
+    Listed,
+    LogStatus,
+    RequestStatus,
+    ReviewerStatus,
+    ReviewsStatus,
+    ServerStatus,
+    SessionStatus,
+    WorkerStatus,
+    listed,
+    shown,
+)
+
+MAX_CALLS: Final = 20_000
+"""Calls that are looked at. Calls of further sessions are only counted."""
+
+INSTANCE: Final = secrets.token_hex(8)
+"""The random name of this process."""
+
+
+class Conversations(msgspec.Struct, frozen=True):
+    """What all conversations of a process do now."""
+
+    sessions: Listed[SessionStatus]
+    calls: Listed[CallStatus]
+    requests: Listed[RequestStatus]
+    by_server: Mapping[str, ServerStatus]
+    """Counts and protocol by server; the state is that of a server with these conversations."""
+
+
+def conversations(wirings: Iterable[SessionWiring], now: float) -> Conversations:
+    """The status of conversations at ``now``, by their clock: the oldest of each kind, and counts of all."""
+    wirings = sorted(wirings, key=lambda wiring: wiring.began)
+    sessions: list[SessionStatus] = []
+    calls: list[CallStatus] = []
+    requests: list[tuple[SessionWiring, PendingRequest]] = []
+    counts: dict[str, Counter[str]] = {}
+    protocols: dict[str, set[str | None]] = {}
+    total_calls = examined = 0
+    for wiring in wirings:
+        state = wiring.state
+        if examined < MAX_CALLS:
+            open_calls = wiring.relay.session.open_calls()
+            number = len(open_calls)
+            examined += number
+            calls += _calls(wiring, open_calls, now)
+        else:
+            number = len(state.inflight.asked)
+        pending = [one for round in list(wiring.rounds.values()) for one in round.values()]
+        requests += [(wiring, one) for one in pending]
+        total_calls += number
+        count = counts.setdefault(wiring.server, Counter())
+        count.update(sessions=1, calls=number, requests=len(pending), ready=int(state.answered))
+        protocol = state.revision or (MODERN[0] if state.answered else None)
+        protocols.setdefault(wiring.server, set()).add(protocol)
+        if len(sessions) < MAX_LISTED:
+            sessions.append(
+                SessionStatus(
+                    id=state.token,
+                    server=shown(wiring.server),
+                    caller=shown(state.caller),
+                    protocol=protocol,
+                    age=max(0.0, now - wiring.began),
+                    calls=number,
+                    requests=len(pending),
+                )
+            )
+    oldest = heapq.nlargest(MAX_LISTED, requests, key=lambda each: now - each[1].started)
+    oldest_calls = heapq.nlargest(MAX_LISTED, calls, key=lambda call: -1.0 if call.age is None else call.age)
+    return Conversations(
+        listed(sessions, len(wirings)),
+        listed(oldest_calls, total_calls),
+        listed((_request(wiring, one, now) for wiring, one in oldest), len(requests)),
+        {name: _server(name, count, protocols[name]) for name, count in counts.items()},
+    )
+
+
+def _server(name: str, count: Counter[str], protocols: set[str | None]) -> ServerStatus:
+    known = protocols - {None}
+    return ServerStatus(
+        name=shown(name),
+        state="ready" if count["ready"] else "starting",
+        protocol=known.pop() if len(known) == 1 else None,
+        sessions=count["sessions"],
+        calls=count["calls"],
+        requests=count["requests"],
+    )
+
+
+def _calls(wiring: SessionWiring, calls: list[OpenCall], now: float) -> Iterator[CallStatus]:
+    """The calls of one session. In a session, requests are kept in the order of their arrival."""
+    for call in islice(calls, MAX_LISTED):
+        yield CallStatus(
+            server=shown(wiring.server),
+            caller=shown(wiring.state.caller_on(call.stream) if call.caller is None else call.caller),
+            session=wiring.state.token,
+            method=shown(call.method),
+            tool=None if call.tool is None else shown(call.tool),
+            age=None if call.since is None else max(0.0, now - call.since),
+        )
+
+
+def _request(wiring: SessionWiring, pending: PendingRequest, now: float) -> RequestStatus:
+    round, decision, wait = pending.round, pending.acting or pending.decision, pending.wait
+    tools = ", ".join(call.tool or call.method for call in round.origin.calls[:20])
+    ends = (
+        [] if isinstance(pending.item.request, BadRequest) else [time_left(pending.compiled.policy, round, None, now)]
+    )
+    ends.append(None if wait is None or wait.until is None else wait.until - now)
+    return RequestStatus(
+        decision_id=pending.decision_id,
+        server=shown(wiring.server),
+        caller=shown(round.origin.caller),
+        session=wiring.state.token,
+        tool=shown(tools) or None,
+        kind=pending.item.kind,
+        rule=None if decision.rule is None else shown(decision.rule),
+        effect=decision.effect,
+        waits_for="gate" if wait is None else wait.what,
+        name=None if wait is None or not wait.name else shown(wait.name),
+        age=max(0.0, now - pending.started),
+        expires_in=min((end for end in ends if end is not None), default=None),
+    )
+
+
+# -- limits
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def limit_rows(
+    found: Balances,
+    specs: Mapping[str, LimitSpec],
+    now: float,
+    waiting: Mapping[tuple[str, str], int] | None = None,
+) -> Listed[LimitStatus]:
+    """Accounts as rows, the fullest first, and a row for each limit of which nothing is used."""
+    waiting = {} if waiting is None else waiting
+    ids = {spec.name: identity for identity, spec in specs.items()}
+    rows = [_row(one, now, waiting.get((ids.get(one.spec.name, ""), one.key), 0)) for one in found.fullest]
+    used = {one.spec.name for one in found.fullest}
+    unused = [Balance(spec, True, "", 0, None) for spec in specs.values() if spec.name not in used]
+    rows += [_row(one, now, _waiting_at(ids[one.spec.name], waiting)) for one in unused]
+    return listed(rows, found.total + len(unused))
+
+
+def _waiting_at(identity: str, waiting: Mapping[tuple[str, str], int]) -> int:
+    return sum(number for (limit, _), number in waiting.items() if limit == identity)
+
+
+def _row(one: Balance, now: float, waiting: int) -> LimitStatus:
+    spec, unit = one.spec, SCALE[one.spec.quantity]
+    return LimitStatus(
+        limit=shown(spec.name),
+        quantity=spec.quantity,
+        per=_period(spec),
+        key={shown(name): shown(value) for name, value in (key_values(spec, one.key) if one.key else {}).items()},
+        max=spec.max_units / unit if one.known else None,
+        used=one.drawn / unit,
+        left=max(0, spec.max_units - one.drawn) / unit if one.known else None,
+        resets_in=None if one.refilled is None else max(0.0, one.refilled - now),
+        waiting=waiting,
+        shared=spec.shared,
+    )
+
+
+def _period(spec: LimitSpec) -> str:
+    match spec.per:
+        case "bucket":
+            return duration_text(spec.period)
+        case "slots":
+            return "concurrent"
+        case _:
+            return spec.per
+
+
+def state_limits(state: Path, now: float) -> Listed[LimitStatus]:
+    """What is used of the shared limits in a state folder, without their maxima. Raises Unavailable."""
+    found = read_balances(state, {}, now, MAX_LISTED, others=True)
+    return listed((_row(one, now, 0) for one in found.fullest), found.total)
+
+
+def state_reviews(store: str, now: float) -> ReviewsStatus:
+    """The pending reviews of a store. Never raises."""
+    try:
+        queues = read_queues(store, now)
+    except Unavailable as problem:
+        return ReviewsStatus(store=shown(store), problem=shown(str(problem), 1000))
+    return ReviewsStatus(store=shown(store), reviewers=tuple(_reviewer(queue, now) for queue in queues[:MAX_LISTED]))
+
+
+def _reviewer(queue: Queue, now: float) -> ReviewerStatus:
+    return ReviewerStatus(
+        reviewer=shown(queue.reviewer),
+        pending=queue.pending,
+        oldest_age=max(0.0, now - queue.oldest),
+        next_expires_in=max(0.0, queue.next_expiry - now),
+    )
+
+
+# -- the process
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class StatusSource:
+    """The status of one process. ``started`` is in Unix seconds."""
+
+    def __init__(
+        self,
+        command: Literal["run", "serve"],
+        context: ProcessContext,
+        settings: ProcessSettings,
+        *,
+        policy: Path,
+        started: float,
+        servers: Callable[[Conversations], Iterable[ServerStatus]] | None = None,
+    ) -> None:
+        self._command = command
+        self._context = context
+        self._settings = settings
+        self._policy = policy
+        self._started = started
+        self._servers = servers
+
+    async def __call__(self) -> GateStatus:
+        """The status now. Never raises for a file that cannot be read: that is among its problems."""
+        context, settings, now = self._context, self._settings, time.time()
+        found = conversations(
+            (each for each in context.conversations if isinstance(each, SessionWiring)), time.monotonic()
+        )
+        specs = dict(context.admission.specs)
+        own, waiting = context.admission.own(MAX_LISTED) or Balances(), context.admission.waiting()
+        shared = {identity: spec for identity, spec in specs.items() if spec.shared}
+        problems: list[str] = []
+        if shared:
+            try:
+                read = await anyio.to_thread.run_sync(partial(read_balances, context.state, shared, now, MAX_LISTED))
+            except Unavailable as problem:
+                read = Balances()
+                problems.append(shown(str(problem), 1000))
+            fullest = sorted((*own.fullest, *read.fullest), key=lambda one: -one.fill)
+            own = Balances(tuple(fullest), own.total + read.total)
+        reviews = None
+        if context.rules.policy.policy.reviewers:
+            reviews = await anyio.to_thread.run_sync(partial(state_reviews, settings.reviews, now))
+        servers = found.by_server.values() if self._servers is None else self._servers(found)
+        worker, log = context.rules.models.worker, context.decisions
+        return GateStatus(
+            command=self._command,
+            instance=INSTANCE,
+            pid=os.getpid(),
+            version=__version__,
+            uptime=max(0.0, now - self._started),
+            state="" if context.state == Path() else str(context.state.absolute()),
+            policy=str(self._policy.absolute()),
+            policy_hash=context.rules.hash,
+            settings_hash=context.settings_hash,
+            run=context.run or None,
+            problems=tuple(problems),
+            servers=listed(servers),
+            sessions=found.sessions,
+            calls=found.calls,
+            requests=found.requests,
+            limits=limit_rows(own, specs, now, waiting),
+            reviews=reviews,
+            worker=None if worker is None else WorkerStatus(**msgspec.structs.asdict(worker)),
+            decision_log=LogStatus(path=log.place(now), waiting=log.waiting, problem=log.problem()),
+        )
