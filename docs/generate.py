@@ -28,6 +28,7 @@ from samplegate.cli import main as cli
 from samplegate.cli.manual import slug_of
 from samplegate.config import ProcessSettings, RunSettings
 from samplegate.config.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
+from samplegate.config.oauth import OAuthSettings
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerEntry
 from samplegate.config.settings import settings_of
@@ -56,6 +57,7 @@ LINKS: Final = {
     "Limit": "[limits](#limits)",
     "Match": "[conditions](#conditions)",
     "Model": "[models](#a-model)",
+    "OAuthSettings": "[mapping](#oauth-of-a-server)",
     "Peer": "[peer](#client-and-servers)",
     "PersonToken": "[tokens](#people)",
     "Prepend": "`{prepend: TEXT}`",
@@ -376,7 +378,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "settings serve": partial(settings, ServeSettings, without=ProcessSettings),
     **{
         f"settings {struct.__name__}": partial(keys, struct)
-        for struct in (ServerEntry, CallerSettings, Token, JwtSettings, PeopleSettings, PersonToken)
+        for struct in (ServerEntry, OAuthSettings, CallerSettings, Token, JwtSettings, PeopleSettings, PersonToken)
     },
     "metrics": metrics,
     "record": record,

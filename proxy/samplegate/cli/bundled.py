@@ -38,6 +38,7 @@ PAGES: Final = {
     "deploy": "deploy/README.md",
     "pipeline": "deploy/pipeline.md",
     "daemon": "deploy/daemon.md",
+    "oauth": "deploy/oauth.md",
     "settings": "deploy/settings.md",
     "reviews": "deploy/reviews.md",
     "records": "deploy/records.md",

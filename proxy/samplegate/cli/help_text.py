@@ -54,6 +54,12 @@ EXAMPLES: Final = {
         "samplegate reviews answer rv_5f0c2a9b --decline",
     ),
     "status": ("samplegate status --watch", "samplegate status --settings serve.yaml --json"),
+    "login": (
+        "samplegate login docs --url https://mcp.example.com/mcp",
+        "samplegate login docs --settings serve.yaml --no-browser",
+        "samplegate login --status",
+    ),
+    "logout": ("samplegate logout docs", "samplegate logout docs --settings serve.yaml"),
     "token": ("samplegate token ci", "samplegate token ann --role reviewer --reviewers ops"),
     "schema": ("samplegate schema > policy.schema.json", "samplegate schema --settings"),
     "wrap": (

@@ -26,7 +26,8 @@ exit codes:
   1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
      replay --fail-on-change: a decision changed; report --run: the run meets a word of --fail-on;
      reviews: a decision was refused or came too late; why: no record was found;
-     wrap --check: a server is not wrapped; unwrap: a server cannot be unwrapped
+     login, logout: the login failed, or there is none; wrap --check: a server is not wrapped;
+     unwrap: a server cannot be unwrapped
   2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
      policy or the settings; for run: the server could not be started or did not answer its first request;
      for report --run: it cannot be told whether the run failed; for status: a gate that does not answer
@@ -54,6 +55,8 @@ _FAILURES: Final = {
     "replay": "a problem in the policy; with --fail-on-change: a decision changed",
     "why": "no record of the decision was found",
     "reviews": "a decision was refused or came too late",
+    "login": "the login failed; with --status: there is no such login",
+    "logout": "there is no such login",
     "wrap": "with --check: a server is not wrapped",
     "unwrap": "a server cannot be unwrapped; with --check: a server is wrapped",
     "init": "a file already exists",
@@ -88,6 +91,8 @@ COMMANDS: Final = {
     "why": ("samplegate.cli.why", "explain a recorded decision, by the ID in an error or a log line"),
     "status": ("samplegate.cli.status", "show sessions, calls, open requests, limits and reviews of running gates"),
     "reviews": ("samplegate.cli.reviews", "list pending reviews and decide them"),
+    "login": ("samplegate.cli.login", "log in to a server at a URL that requires OAuth"),
+    "logout": ("samplegate.cli.logout", "revoke and delete the tokens of a login"),
     "token": ("samplegate.cli.token", "create a token for a caller or a user, and its hash for the settings"),
     "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),
     "wrap": ("samplegate.cli.wrap", "put the gate before the servers in the configuration of MCP clients"),
@@ -195,7 +200,9 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         )
     if command and args.url is not None:
         parser.error(f"{args.name}: a command cannot be combined with --url; remove one of them")
-    for option in ("--header-from", "--header-env"):
+    from samplegate.cli.run import OAUTH
+
+    for option in ("--header-from", "--header-env", *OAUTH):
         if vars(args)[option[2:].replace("-", "_")] and args.url is None:
             parser.error(f"{args.name}: {option} needs --url; it applies only to a server at a URL")
     if args.name == "run":

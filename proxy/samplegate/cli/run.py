@@ -12,6 +12,18 @@ HEADER_ENV = (
     "the same with the environment variable that has the value, which is withheld from all other processes; repeatable"
 )
 
+OAUTH = {
+    "--oauth-client-id": ("ID", "get tokens for --url by client credentials (OAuth) with this client"),
+    "--oauth-client-secret-from": ("FILE", "file with the client's secret"),
+    "--oauth-client-secret-env": (
+        "VARIABLE",
+        "environment variable with the client's secret, which is withheld from all other processes",
+    ),
+    "--oauth-private-key": ("FILE", "PEM file with the client's private key, in place of a secret"),
+    "--oauth-issuer": ("URL", "the client's authorization server, which alone gets the secret"),
+    "--oauth-scope": ("SCOPES", "scopes to request, separated by spaces (default: those that the server asks for)"),
+}
+
 RECORD_MODES = ("once", "replay", "all")
 RECORD_MODE = (
     "once: record requests that are not in the file (the default); replay: answer from the file, and ask no model and"
@@ -35,7 +47,11 @@ samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE]
                       [--protocol auto|legacy|modern]
                       [--record FILE [--record-mode once|replay|all] [--unused fail|ignore]]
                       [--run ID] [--strict | --fail-on WORDS]
-                      (--url URL [--header-from NAME=FILE]... [--header-env NAME=VARIABLE]... | -- CMD ARGS...)"""
+                      (--url URL [--header-from NAME=FILE]... [--header-env NAME=VARIABLE]...
+                       [--oauth-client-id ID --oauth-issuer URL
+                        (--oauth-client-secret-from FILE | --oauth-client-secret-env VARIABLE |
+                         --oauth-private-key FILE) [--oauth-scope SCOPES]]
+                      | -- CMD ARGS...)"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +100,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", help="wrap the Streamable HTTP server at this URL instead of a command")
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     parser.add_argument("--header-env", action="append", default=[], metavar="NAME=VARIABLE", help=HEADER_ENV)
+    add_oauth_arguments(parser)
     parser.add_argument(
         "--start-timeout",
         metavar="SECONDS",
@@ -127,6 +144,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 3 and list the requests if any were one of these, separated by commas: denied, unanswered,"
         " escalated, limit, unpriced, no_requests, dropped",
     )
+
+
+def add_oauth_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of client credentials, which `run` and `serve` share."""
+    for option, (value, text) in OAUTH.items():
+        parser.add_argument(option, metavar=value, help=text)
 
 
 def _words(text: str) -> tuple[str, ...]:

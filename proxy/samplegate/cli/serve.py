@@ -6,13 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from samplegate.cli.run import HEADER_ENV, HEADER_FROM, PROTOCOL, PROTOCOLS, RUN
+from samplegate.cli.run import HEADER_ENV, HEADER_FROM, PROTOCOL, PROTOCOLS, RUN, add_oauth_arguments
 
 USAGE = """\
 samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]
                         [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]
                         [--protocol auto|legacy|modern] [--run ID] [--check]
-                        [--url URL [--header-from NAME=FILE]... [--header-env NAME=VARIABLE]... | -- CMD ARGS...]"""
+                        [--url URL [--header-from NAME=FILE]... [--header-env NAME=VARIABLE]...
+                         [--oauth-client-id ID --oauth-issuer URL
+                          (--oauth-client-secret-from FILE | --oauth-client-secret-env VARIABLE |
+                           --oauth-private-key FILE) [--oauth-scope SCOPES]]
+                        | -- CMD ARGS...]"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     parser.add_argument("--header-env", action="append", default=[], metavar="NAME=VARIABLE", help=HEADER_ENV)
+    add_oauth_arguments(parser)
     parser.add_argument("--protocol", choices=PROTOCOLS, help=PROTOCOL)
     parser.add_argument("--run", metavar="ID", help=RUN)
     parser.add_argument(

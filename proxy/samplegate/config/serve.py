@@ -27,7 +27,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from samplegate.config import SettingsError
 from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_token_errors
 from samplegate.config.serve_settings import SERVE_SETTINGS, ServeSettings
-from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, header_variables, server_at_url, servers_of
+from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, secret_variables, server_at_url, servers_of
 from samplegate.config.settings import Setting, value_error
 from samplegate.config.sources import (
     NO_STATE,
@@ -171,6 +171,7 @@ def load_serve(
     url: str | None = None,
     headers_from: Sequence[str] = (),
     headers_env: Sequence[str] = (),
+    oauth: Mapping[str, object] = {},
     name: str = "default",
     protocol: Protocol | None = None,
 ) -> LoadedServe:
@@ -183,6 +184,7 @@ def load_serve(
         url=url,
         headers_from=headers_from,
         headers_env=headers_env,
+        oauth=oauth,
         name=name,
         protocol=protocol,
     )
@@ -200,6 +202,7 @@ def read_serve(
     url: str | None = None,
     headers_from: Sequence[str] = (),
     headers_env: Sequence[str] = (),
+    oauth: Mapping[str, object] = {},
     name: str = "default",
     protocol: Protocol | None = None,
 ) -> tuple[LoadedServe, list[str]]:
@@ -207,7 +210,8 @@ def read_serve(
 
     ``flags`` are the options of the command line by name; None means an absent option. ``command`` or ``url`` is the
     single server of the short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries and
-    ``headers_env`` NAME=VARIABLE entries for a server at a URL. The environment of the result lacks these variables.
+    ``headers_env`` NAME=VARIABLE entries for a server at a URL, and ``oauth`` has its options of OAuth by name. The
+    environment of the result lacks the variables of secrets.
     """
     problems: list[str] = []
     reading = read_layers(SERVE_SETTINGS, environ, file, flags or {}, problems)
@@ -222,6 +226,7 @@ def read_serve(
             headers_from,
             headers_env,
             reading.environment,
+            oauth=oauth,
             name=name,
             problems=problems,
             warnings=reading.warnings,
@@ -254,7 +259,8 @@ def read_serve(
         settings.people.tokens_file,
     ]
     watched = tuple(dict.fromkeys(path for path in files if path is not None))
-    hidden = header_variables(headers_env)
+    secret_env = oauth.get("oauth_client_secret_env")
+    hidden = secret_variables(headers_env, None if secret_env is None else str(secret_env))
     loaded = LoadedServe(
         settings,
         {name: value for name, value in reading.environment.items() if name not in hidden},
@@ -274,6 +280,7 @@ def _server_of_command_line(
     headers_env: Sequence[str],
     environment: Mapping[str, str],
     *,
+    oauth: Mapping[str, object],
     name: str,
     problems: list[str],
     warnings: list[str],
@@ -285,7 +292,9 @@ def _server_of_command_line(
         problems.append(f"--server: {NAME_ERROR}")
     if url is None:
         return ServerSettings(name=name, command=command[0], args=tuple(command[1:]))
-    return server_at_url(name, url, headers_from, headers_env, environment, problems=problems, warnings=warnings)[0]
+    return server_at_url(
+        name, url, headers_from, headers_env, environment, oauth=oauth, problems=problems, warnings=warnings
+    )[0]
 
 
 def _check(settings: ServeSettings, reading: GatheredSettings) -> None:

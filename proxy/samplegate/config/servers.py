@@ -6,13 +6,14 @@ This module validates the entries and starts no server.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from samplegate.config.oauth import OAuthSettings, check_section, oauth_of_options
 from samplegate.config.settings import CALL_TIMEOUT, START_TIMEOUT
 from samplegate.config.sources import GatheredSettings, Section, read_error, tree_of
 from samplegate.protocol.frames import Protocol
@@ -35,7 +36,7 @@ _reserved_header: Final = re.compile(
     r"(host|content-length|content-type|transfer-encoding|connection|accept|mcp-(protocol-version|session-id|method|name|param-.*))\Z",
     re.IGNORECASE,
 )
-_SECRET: Final = frozenset({"env", "url", "headers"})
+_SECRET: Final = frozenset({"env", "url", "headers", "oauth"})
 """Keys whose variables may be credentials for that server."""
 _variable_name: Final = re.compile(r"[^=\x00]+\Z")
 _shell_variable: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}\Z")
@@ -71,6 +72,14 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
         ),
     ] = {}
+    oauth: Annotated[
+        OAuthSettings | None,
+        Meta(
+            description=(
+                "How the gate gets tokens for a server behind OAuth. Default: by a user's login, if there is one."
+            )
+        ),
+    ] = None
     share: Annotated[
         Literal["caller", "all"],
         Meta(
@@ -139,9 +148,10 @@ def _secret(path: Path, name: str) -> str:
     return value
 
 
-def header_variables(headers_env: Sequence[str]) -> frozenset[str]:
-    """The variables of NAME=VARIABLE entries. Their values are for the server at the URL alone."""
-    return frozenset(text.partition("=")[2] for text in headers_env)
+def secret_variables(headers_env: Sequence[str], secret_env: str | None = None) -> frozenset[str]:
+    """The variables of NAME=VARIABLE entries, and the variable of a client's secret. Their values are for the server at
+    the URL and its authorization server alone."""
+    return frozenset([*(text.partition("=")[2] for text in headers_env), *([] if secret_env is None else [secret_env])])
 
 
 def _variable_error(name: str, value: str, header: str, environment: Mapping[str, str]) -> str | None:
@@ -229,11 +239,31 @@ def _server(part: Section, reading: GatheredSettings) -> ServerSettings | None:
                 key.lower(): part.file(("headers_from", key), filled(("headers_from", key), str(path)))
                 for key, path in entry.headers_from.items()
             },
+            "oauth": None if entry.oauth is None else _oauth(part, entry.oauth, filled),
         }
     )
     if len(part.problems) == before:
         _check(part, server, entry, reading.warnings)
     return None if entry.disabled or len(part.problems) != before else server
+
+
+def _oauth(part: Section, given: OAuthSettings, filled: Callable[[Steps, object], str]) -> OAuthSettings:
+    """The OAuth settings with their variables filled in and their paths resolved."""
+    below = ("oauth", "client_secret")
+    if given.client_secret is not None and not any(envfile.names(given.client_secret)):
+        part.problem(
+            below, "is written into the settings; put it into a file and use client_secret_file, or a variable"
+        )
+    return msgspec.structs.replace(
+        given,
+        client_id=given.client_id and filled(("oauth", "client_id"), given.client_id),
+        client_secret=given.client_secret and filled(below, given.client_secret),
+        client_secret_file=part.file(("oauth", "client_secret_file"), given.client_secret_file),
+        private_key_file=part.file(("oauth", "private_key_file"), given.private_key_file),
+        issuer=given.issuer and filled(("oauth", "issuer"), given.issuer),
+        client_metadata_url=given.client_metadata_url
+        and filled(("oauth", "client_metadata_url"), given.client_metadata_url),
+    )
 
 
 def _is_sse(part: Section) -> bool:
@@ -253,7 +283,7 @@ def _check_kind(part: Section, entry: ServerEntry) -> None:
         )
         return
     local = entry.command is not None
-    for name in ("url", "headers", "headers_from") if local else ("args", "env", "cwd"):
+    for name in ("url", "headers", "headers_from", "oauth") if local else ("args", "env", "cwd"):
         if getattr(entry, name):
             part.problem(
                 (name,),
@@ -290,12 +320,27 @@ def _check(part: Section, server: ServerSettings, entry: ServerEntry, warnings: 
             _secret(path, key)
         except ValueError as problem:
             part.problem(("headers_from",), str(problem))
+    if server.oauth is not None:
+        check_section(part, server.oauth)
+        url = server.url if why is None else None
+        for key, text in _oauth_conflicts(url, [name for _, name in written]):
+            part.problem((key,), text)
     if server.cwd is not None and not server.cwd.is_dir():
         part.problem(("cwd",), "is not a folder; create it, or remove the key")
     if server.url is not None and written and url_error(server.url, query=True) is None and is_open(server.url):
         warnings.append(
             f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; use https"
         )
+
+
+def _oauth_conflicts(url: str | None, headers: Sequence[str]) -> list[tuple[str, str]]:
+    """Why a server cannot use tokens of OAuth, with the key that is wrong. ``headers`` are the names of its headers."""
+    found = []
+    if "authorization" in [name.lower() for name in headers]:
+        found.append(("oauth", "cannot be combined with the header Authorization; remove one of them"))
+    if url is not None and is_open(url):
+        found.append(("url", "is plain http to another machine, but tokens are only sent over https; use https"))
+    return found
 
 
 def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
@@ -319,13 +364,14 @@ def server_at_url(
     headers_env: Sequence[str],
     environment: Mapping[str, str],
     *,
+    oauth: Mapping[str, object] = {},
     problems: list[str],
     warnings: list[str],
 ) -> tuple[ServerSettings, dict[str, str]]:
     """The command line's server at a URL, and its headers as read now. Every problem is reported.
 
-    ``headers_from`` are NAME=FILE entries, ``headers_env`` are NAME=VARIABLE entries, and ``environment`` has the
-    values of the variables.
+    ``headers_from`` are NAME=FILE entries, ``headers_env`` are NAME=VARIABLE entries, ``oauth`` has the options of
+    OAuth by name, and ``environment`` has the values of the variables.
     """
     why = url_error(url, query=True)
     if why is not None:
@@ -358,7 +404,11 @@ def server_at_url(
             if wrong is not None:
                 problems.append(f"--header-env: variable {variable} {wrong}")
             values[header.lower()] = value
-    server = ServerSettings(name=name, url=url, headers=values, headers_from=files)
+    tokens = oauth_of_options(oauth, environment, problems)
+    if tokens is not None:
+        conflicts = _oauth_conflicts(url if why is None else None, names)
+        problems += [f"--{'url' if key == 'url' else 'oauth-client-id'}: {text}" for key, text in conflicts]
+    server = ServerSettings(name=name, url=url, headers=values, headers_from=files, oauth=tokens)
     if why is None and names and is_open(url):
         option = "--header-from" if headers_from else "--header-env"
         warnings.append(f"{option}: its headers travel over plain http to another machine; use https")

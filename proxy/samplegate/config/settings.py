@@ -272,7 +272,7 @@ def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
 SETTINGS: Final = settings_of(RunSettings)
 
 
-_UNHASHED: Final = frozenset({"run", "env", "headers", "args"})
+_UNHASHED: Final = frozenset({"run", "env", "headers", "args", "client_secret"})
 """Keys whose values are left out of the hash: the ID of the run, and what may be a credential for a server."""
 _url: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)//(?:[^/?#]*@)?([^?#]*)")
 

@@ -63,6 +63,7 @@ from samplegate.yamlfile.tree import quoted
 from samplegate.yamlfile.validate import did_you_mean
 
 if TYPE_CHECKING:
+    from samplegate.config.oauth import OAuthSettings
     from samplegate.runtime.review_page import ReviewPage
     from samplegate.runtime.reviews import ReviewRuntime
     from samplegate.status.snapshot import GateStatus
@@ -101,6 +102,8 @@ class Run(msgspec.Struct, frozen=True):
     """Recording of the real answers of models and clients, or the recording that answers in their place."""
     headers: Mapping[str, str] = {}
     """Headers of every request to a server at a URL. Secret."""
+    oauth: OAuthSettings | None = None
+    """How tokens for a server at a URL are obtained; None for a stored login, if there is one."""
     warnings: tuple[str, ...] = ()
     """Warnings about the command line."""
 
@@ -127,7 +130,7 @@ def prepare(args: argparse.Namespace) -> Run:
 def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file: GateFile | None) -> Run:
     settings = loaded.settings
     warned: list[str] = []
-    headers, environment = ({}, loaded.environment) if args.url is None else _headers(args, loaded, warned)
+    headers, oauth, environment = ({}, None, loaded.environment) if args.url is None else _headers(args, loaded, warned)
     rules = read_rules(args.policy, environment)
     no_log = settings.decision_log is None and settings.state == Path()
     if no_log:
@@ -152,6 +155,7 @@ def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file
         environment=environment if rules.policy.policy.reviewers else {},
         cassette=cassette,
         headers=headers,
+        oauth=oauth,
         warnings=tuple(warned),
     )
 
@@ -165,25 +169,26 @@ def _cassette(args: argparse.Namespace, log: EventLog) -> Cassette | Playback:
 
 def _headers(
     args: argparse.Namespace, loaded: config.LoadedSettings, warnings: list[str]
-) -> tuple[dict[str, str], Mapping[str, str]]:
-    """Validated headers for the server at a URL, and the environment without their variables, so that no other process
-    gets their values. Raises SettingsError."""
-    from samplegate.config.servers import header_variables, server_at_url
+) -> tuple[dict[str, str], OAuthSettings | None, Mapping[str, str]]:
+    """Validated headers and OAuth settings for the server at a URL, and the environment without their variables, so
+    that no other process gets their values. Raises SettingsError."""
+    from samplegate.config.servers import secret_variables, server_at_url
 
     problems: list[str] = []
-    _, headers = server_at_url(
+    server, headers = server_at_url(
         loaded.settings.server,
         args.url,
         args.header_from,
         args.header_env,
         loaded.environment,
+        oauth=vars(args),
         problems=problems,
         warnings=warnings,
     )
     if problems:
         raise config.SettingsError(problems)
-    hidden = header_variables(args.header_env)
-    return headers, {name: value for name, value in loaded.environment.items() if name not in hidden}
+    hidden = secret_variables(args.header_env, args.oauth_client_secret_env)
+    return headers, server.oauth, {name: value for name, value in loaded.environment.items() if name not in hidden}
 
 
 def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, str]:
@@ -408,18 +413,34 @@ async def _child(run: Run, relay: Relay) -> AsyncIterator[ServerSide]:
 @asynccontextmanager
 async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[ServerSide]:
     """Prepare the connection to a server over HTTP. Nothing is sent before the client's first frame."""
+    from samplegate.oauth.credentials import credentials_for
     from samplegate.transport.http_client.connection import RemoteConnection, pool
 
+    settings = run.settings
+    credentials = credentials_for(
+        settings.server, url, run.oauth, headers=run.headers, state=settings.state, log=run.log
+    )
     async with pool() as http:
         link = RemoteConnection(
-            url, relay.streams, http=http, headers=run.headers, max_frame=run.settings.max_frame_bytes, note=relay.note
+            url,
+            relay.streams,
+            http=http,
+            headers=run.headers,
+            credentials=credentials,
+            max_frame=settings.max_frame_bytes,
+            note=relay.note,
         )
+
+        async def close() -> None:
+            await link.aclose()
+            if credentials is not None:
+                await credentials.settle()
 
         def connect(own: LineLink) -> None:
             relay.connect_client(stdio_client_writer(own))
             relay.connect_server(HttpServerWriter(link))
 
-        yield ServerSide(connect, (lambda own: _session_ends(relay, own),), link.aclose)
+        yield ServerSide(connect, (lambda own: _session_ends(relay, own),), close)
 
 
 async def _end(run: Run, relay: Relay, stop: Callable[[], Coroutine[Any, Any, object]]) -> None:

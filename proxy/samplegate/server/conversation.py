@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -95,14 +96,24 @@ class Process:
 
 
 class RemoteServer:
-    """A server over HTTP: one connection for each conversation, over a shared pool."""
+    """A server over HTTP: one connection for each conversation, over a shared pool. All conversations share its
+    credentials."""
 
     streams = True
 
-    def __init__(self, server: ServerSettings, http: aiohttp.ClientSession, max_frame: int) -> None:
+    def __init__(
+        self, server: ServerSettings, http: aiohttp.ClientSession, max_frame: int, *, state: Path, log: Log
+    ) -> None:
+        from samplegate.oauth.credentials import credentials_for
+
+        assert server.url is not None
         self._server = server
         self._http = http
         self._max_frame = max_frame
+        headers = [*server.headers, *server.headers_from]
+        self._credentials = credentials_for(
+            server.name, server.url, server.oauth, headers=headers, state=state, log=log
+        )
         self.realm = realm_of(server.name, (), server.url)
 
     @asynccontextmanager
@@ -119,13 +130,21 @@ class RemoteServer:
                 f"server {server.name}", "", str(problem), "create the file, or set another one in headers_from"
             ) from None
         link = RemoteConnection(
-            server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note
+            server.url,
+            relay.streams,
+            http=self._http,
+            headers=headers,
+            credentials=self._credentials,
+            max_frame=self._max_frame,
+            note=relay.note,
         )
         relay.connect_server(HttpServerWriter(link))
         try:
             yield relay.server_gone.wait
         finally:
             await link.aclose()
+            if self._credentials is not None:
+                await self._credentials.settle()
 
 
 # seconds for the last lines of a process that has ended: a process that it left behind may keep its output open

@@ -118,6 +118,7 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
         url=args.url,
         headers_from=args.header_from,
         headers_env=args.header_env,
+        oauth=vars(args),
         name=args.server or "default",
         protocol=args.protocol,
     )

@@ -578,7 +578,7 @@ class Public:
             return Process(settings, lambda: self._environment, self._max_frame, self._context.log)
         if self._http is None:
             self._http = self._make_http()
-        return RemoteServer(settings, self._http, self._max_frame)
+        return RemoteServer(settings, self._http, self._max_frame, state=self._context.state, log=self._context.log)
 
     async def aclose(self) -> None:
         """Close every conversation, then the connection pool."""

@@ -55,6 +55,7 @@ def check_start(args: argparse.Namespace) -> StartCheck:
         url=args.url,
         headers_from=args.header_from,
         headers_env=args.header_env,
+        oauth=vars(args),
         name=args.server or "default",
         protocol=args.protocol,
     )

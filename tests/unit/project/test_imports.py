@@ -27,14 +27,15 @@ PURE: Final = frozenset({"ci", "policy", "protocol", "status", "yamlfile"})
 
 # The first name below the package -> the first names it may import, besides the ground and any pure module. A package
 # of pure modules imports only the ground and the listed names. Remove an arrow that nothing uses.
-_EDGES: Final = frozenset("audit config limits reviews sampler telemetry transport".split())
+_EDGES: Final = frozenset("audit config limits oauth reviews sampler telemetry transport".split())
 ARROWS: Final = {
     name: frozenset[str]()
     for name in {*GROUND, "__init__", "ci", "clients", "protocol", "status", *_EDGES, "gate", "demo"}
 } | {
     "__main__": frozenset({"cli"}),
     "auth": frozenset({"config"}),
-    "cli": frozenset({"audit", "clients", "config", "policytest", "reviews", "runtime", "server"}),
+    "cli": frozenset({"audit", "clients", "config", "oauth", "policytest", "reviews", "runtime", "server"}),
+    "oauth": frozenset({"config"}),
     "policy": frozenset({"protocol"}),
     "policytest": frozenset({"gate", "limits"}),
     "runtime": _EDGES | {"gate"},
@@ -53,8 +54,9 @@ IMPURE: Final = frozenset(
 IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
 SLOW: Final = frozenset(
-    "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it markupsafe mcp mcp_types "
-    "nh3 prometheus_client pydantic pydantic_settings rich sqlalchemy starlette tomlkit uvicorn watchfiles".split()
+    "aiohttp alembic cryptography detect_secrets httpx2 jinja2 jsonschema jwt litellm markdown_it markupsafe mcp "
+    "mcp_types nh3 prometheus_client pydantic pydantic_settings rich sqlalchemy starlette tomlkit uvicorn "
+    "watchfiles".split()
 )
 """Most cost tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
 PYDANTIC: Final = frozenset({"pydantic", "pydantic_settings"})
@@ -62,7 +64,7 @@ SERVING: Final = PYDANTIC | {"uvicorn"}
 """Those of them that `serve` needs whatever its settings are."""
 STARTS: Final = ("__main__", "cli.main", "cli.run", "runtime.run")
 """What wrapping a server imports first."""
-MCP: Final = frozenset({"auth", "demo"})
+MCP: Final = frozenset({"auth", "demo", "oauth"})
 DAEMONS: Final = frozenset(
     {"auth", "server", *(f"{PACKAGE}.config.{name}" for name in ("serve", "serve_settings", "servers", "identities"))}
 )

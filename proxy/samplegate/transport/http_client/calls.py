@@ -33,8 +33,6 @@ from samplegate.transport.http_client.wire import HttpFault, SessionGone, status
 from samplegate.transport.sse import Oversized, ServerSentEvent
 
 LINGER: Final = 1.0  # seconds that a stream may stay open after its answer; a server ends it at once or never
-_CREDENTIAL_STATUSES: Final = frozenset({401, 403})
-"""HTTP statuses about the gate's own credentials. The client does not get the server's text for these."""
 
 
 class HttpCall(ABC):
@@ -129,7 +127,7 @@ class HttpCall(ABC):
         """The JSON-RPC error in an HTTP error response, under the request's own id: some servers write another. Raises
         HttpFault."""
         fault = status_fault(response.status)
-        if kind != wire.JSON or response.status in _CREDENTIAL_STATUSES:
+        if kind != wire.JSON or response.status in wire.CREDENTIAL_STATUSES:
             raise fault
         try:
             found = wire.read(await wire.body(response, min(wire.MAX_ERROR, self.shared.max_frame), self.shared.flow))

@@ -24,7 +24,7 @@ from samplegate.transport.http_client import wire
 from samplegate.transport.http_client.calls import HttpCall, LegacyCall, ModernCall
 from samplegate.transport.http_client.headers import Mirror
 from samplegate.transport.http_client.streams import SharedStreams, Standalone
-from samplegate.transport.http_client.wire import HttpFault, Wire, error_fault, status_fault
+from samplegate.transport.http_client.wire import Credentials, HttpFault, Wire, error_fault, status_fault
 from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged
 
 MAX_CONNECTIONS: Final = 2_000  # each open stream needs one; typical descriptor limits are 1,024 to 65,536
@@ -170,7 +170,7 @@ class RemoteConnection(Backlogged):
     """The connection to one remote server, for one client or for the modern requests of one caller.
 
     Use it only on the event loop's thread. ``headers`` are our own credentials for this server; headers that the
-    protocol sets are ignored there. ``max_frame`` is in bytes.
+    protocol sets are ignored there. ``credentials`` add headers that change. ``max_frame`` is in bytes.
     """
 
     def __init__(
@@ -181,11 +181,12 @@ class RemoteConnection(Backlogged):
         http: aiohttp.ClientSession,
         note: Callable[[Note], None],
         headers: Mapping[str, str] | None = None,
+        credentials: Credentials | None = None,
         max_frame: int = MAX_LINE,
     ) -> None:
         self._receiver = receiver
         self._note = note
-        wire = Wire(url, http, headers or {})
+        wire = Wire(url, http, headers or {}, credentials)
         self._shared = SharedStreams(wire, note, self._received, self._oversized, self._lost, max_frame)
         self._legacy = self._shared.legacy
         self._mirror = Mirror(wire, note, max_frame)

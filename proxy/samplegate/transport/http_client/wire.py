@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import aiohttp
 import msgspec
@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
 from samplegate import __version__
+from samplegate.errors import Unavailable
 from samplegate.protocol import frames, rawjson
 from samplegate.protocol.rawjson import MAX_TOLERATED, Malformed
 from samplegate.protocol.results import INTERNAL
@@ -212,6 +213,9 @@ def read(text: bytes) -> frames.Frame:
     return frames.read(one_line(text))
 
 
+CREDENTIAL_STATUSES: Final = frozenset({401, 403})
+"""HTTP statuses about the gate's own credentials. The client does not get the server's text for these."""
+CHALLENGE: Final = "WWW-Authenticate"
 CONNECT: Final = 10.0  # seconds to connect, including the wait for the pool
 MAX_HOPS: Final = 3
 # bytes of a request's protocol headers: servers accept 8 to 64 KiB in total, and their own limit decides
@@ -258,11 +262,31 @@ class Body(aiohttp.Payload):
         self._written()
 
 
-class Wire:
-    """The HTTP client of one remote server."""
+class Credentials(Protocol):
+    """Headers that authenticate the requests to a server, and change while the gate runs."""
 
-    def __init__(self, url: str, http: aiohttp.ClientSession, headers: Mapping[str, str]) -> None:
+    async def headers(self) -> Mapping[str, str]:
+        """The headers of the next request. Raises Unavailable."""
+        ...
+
+    async def renew(self, status: int, challenges: Sequence[str], sent: Mapping[str, str]) -> bool:
+        """Whether a request is sent once more after HTTP 401 or 403: there are other headers than ``sent``.
+        ``challenges`` are the values of WWW-Authenticate. Raises Unavailable."""
+        ...
+
+
+class Wire:
+    """The HTTP client of one remote server. ``credentials`` are added to ``headers``."""
+
+    def __init__(
+        self,
+        url: str,
+        http: aiohttp.ClientSession,
+        headers: Mapping[str, str],
+        credentials: Credentials | None = None,
+    ) -> None:
         self._url = yarl.URL(url)
+        self._credentials = credentials
         self._http = http
         self._base: CIMultiDict[str] = CIMultiDict({"User-Agent": f"samplegate/{__version__}"})
         for name, value in headers.items():
@@ -296,7 +320,32 @@ class Wire:
     async def _open(
         self, method: str, own: Mapping[str, str], body: Callable[[], Body | None]
     ) -> aiohttp.ClientResponse:
+        if self._credentials is None:
+            return await self._follow(method, own, {}, body)
+        try:
+            sent = await self._credentials.headers()
+        except Unavailable as problem:
+            raise HttpFault(str(problem), transport="credentials") from None
+        response = await self._follow(method, own, sent, body)
+        if response.status not in CREDENTIAL_STATUSES:
+            return response
+        again = False
+        try:
+            again = await self._credentials.renew(response.status, response.headers.getall(CHALLENGE, []), sent)
+            fresh = await self._credentials.headers() if again else sent
+        except Unavailable as problem:
+            again = True
+            raise HttpFault(f"HTTP {response.status}: {problem}", httpStatus=response.status) from None
+        finally:
+            if again:
+                response.close()
+        return await self._follow(method, own, fresh, body) if again else response
+
+    async def _follow(
+        self, method: str, own: Mapping[str, str], sent: Mapping[str, str], body: Callable[[], Body | None]
+    ) -> aiohttp.ClientResponse:
         headers, url = self._base.copy(), self._url
+        headers.update(sent)
         headers.update(own)
         hops = 0
         while True:

@@ -1,0 +1,94 @@
+"""A user's login to a server, and its end: what `samplegate login` and `samplegate logout` do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from samplegate.config.oauth import OAuthSettings
+from samplegate.errors import Unavailable
+from samplegate.oauth import flow
+from samplegate.oauth.endpoints import OAuthFault
+from samplegate.oauth.login_file import Login, LoginFile
+from samplegate.oauth.loopback import LoopbackReceiver
+
+LOCK_TIME: Final = 45.0  # seconds for a gate's renewal
+
+
+class _Browser:
+    def __init__(self, receiver: LoopbackReceiver, show: Callable[[str], None]) -> None:
+        self._receiver = receiver
+        self._show = show
+
+    @property
+    def redirect_uri(self) -> str:
+        return self._receiver.redirect_uri
+
+    def show(self, url: str) -> None:
+        self._receiver.expect(url)
+        self._show(url)
+
+    async def result(self) -> tuple[str, str | None, str | None]:
+        return await self._receiver.result()
+
+
+async def log_in(
+    name: str,
+    url: str,
+    settings: OAuthSettings,
+    *,
+    headers: Mapping[str, str],
+    state: Path,
+    show: Callable[[str], None],
+    port: int,
+    waits: float,
+) -> Login:
+    """Log in and write the login's file, which is unchanged until then. ``show`` gets the URL where the user logs in;
+    ``waits`` is the time in seconds for everything. Raises Unavailable."""
+    file = LoginFile(state, name)
+    try:
+        challenge = await flow.challenge_of(url, headers)
+        try:
+            receiver = await LoopbackReceiver.open(port)
+        except OSError as problem:
+            why = (problem.strerror or str(problem)).lower()
+            raise OAuthFault(f"127.0.0.1:{port} cannot be bound for the answer of the browser: {why}") from None
+        try:
+            login = await flow.log_in(url, settings, challenge, _Browser(receiver, show), waits=waits)
+        finally:
+            await receiver.aclose()
+    except OAuthFault as fault:
+        raise Unavailable(f"login {name}: {fault.reason}") from None
+    except TimeoutError:
+        raise Unavailable(f"login {name}: nobody logged in within {waits:g} s; run the command again") from None
+    lock = await asyncio.to_thread(file.lock, LOCK_TIME)
+    try:
+        file.write(login)
+    finally:
+        lock.release()
+    return login
+
+
+async def log_out(name: str, state: Path) -> tuple[bool, str | None]:
+    """Delete the login. Returns whether its tokens were revoked, and why not. Raises Unavailable, also if there is no
+    login."""
+    file = LoginFile(state, name)
+    lock = await asyncio.to_thread(file.lock, LOCK_TIME)
+    try:
+        try:
+            login = file.read()
+        except Unavailable as problem:  # a damaged file is deleted, too
+            file.remove()
+            return False, str(problem)
+        if login is None:
+            raise Unavailable(f"logout: there is no login {name}; list them with: samplegate login --status")
+        try:
+            why = None if await flow.revoke(login) else "the authorization server offers no revocation"
+        except OAuthFault as fault:
+            why = fault.reason
+        file.remove()
+        return why is None, why
+    finally:
+        lock.release()
