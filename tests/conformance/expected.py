@@ -1,4 +1,5 @@
-"""The server scenarios that fail without the gate too, with the reason. It is the only list of exceptions."""
+"""The scenarios that fail without the gate too or do not apply to it, with the reason. It is the only list of
+exceptions."""
 
 from __future__ import annotations
 
@@ -11,6 +12,6 @@ FILE: Final = Path(__file__).resolve().with_name("expected_failures.yaml")
 
 
 def expected(revision: str) -> dict[str, str]:
-    """Scenario and reason for a protocol version."""
+    """Scenario and reason for a protocol version, or for ``auth``: a client's OAuth."""
     entries = yaml.safe_load(FILE.read_text("utf-8")).get(revision) or {}
     return {str(scenario): str(reason) for scenario, reason in entries.items()}

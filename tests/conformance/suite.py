@@ -56,11 +56,21 @@ def server_suite(url: str, revision: str, out: Path) -> Found:
     return found
 
 
-def client_scenario(words: Sequence[str], scenario: str, revision: str, out: Path) -> Scenario:
+def client_scenario(words: Sequence[str], scenario: str, revision: str, out: Path, *, seconds: int = 30) -> Scenario:
     """One scenario for the client that these words and an address start. Its exit is a check too:
     ``client-ended-well``."""
     assert not any(" " in word for word in words), f"the suite splits the command at blanks: {words}"
-    options = ["--scenario", scenario, "--spec-version", revision, "--force", "--timeout", "30000", "-o", str(out)]
+    options = [
+        "--scenario",
+        scenario,
+        "--spec-version",
+        revision,
+        "--force",
+        "--timeout",
+        f"{seconds}000",
+        "-o",
+        str(out),
+    ]
     code, said = _run(["client", "--command", " ".join(words), *options])
     paths = list(out.glob(f"{scenario}-*/checks.json"))
     assert len(paths) == 1, f"{scenario}: the suite left no result:\n{said[-4000:]}"
