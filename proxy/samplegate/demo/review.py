@@ -33,6 +33,7 @@ from typing import Any, Final, TextIO
 from samplegate.demo.client import CallReport, Era
 from samplegate.demo.output import indented, own_command
 from samplegate.demo.review_server import RESTART, SUMMARIZE
+from samplegate.durations import duration_text
 
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -390,7 +391,7 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
         print(
             indented(
                 f"{review['kind']} during {call}, by rule '{review['rule']}', for {review['reviewer']};"
-                f" expires in {review['seconds_left']} s"
+                f" expires in {duration_text(review['seconds_left'])}"
             )
         )
         print(indented(review["link"], 5))

@@ -313,13 +313,19 @@ def idle(spec: LimitSpec, account: Account, now: float) -> bool:
 
 def amount_text(spec: LimitSpec, units: int) -> str:
     """An amount for users: ``$0.0125``, ``12 requests``."""
+    number = _number_text(spec, units)
     if spec.quantity == "usd":
-        return exact_dollars(units)
-    amount = round(Decimal(units) / SCALE[spec.quantity], 2)
-    number = f"{amount:,f}"
-    number = number.rstrip("0").rstrip(".") if "." in number else number
+        return number
     words = "at a time" if spec.quantity == "concurrent" else spec.quantity.replace("_", " ")
     return f"{number} {words.removesuffix('s') if number == '1' else words}"
+
+
+def _number_text(spec: LimitSpec, units: int) -> str:
+    """An amount without its unit, except for dollars: ``$0.0125``, ``12``."""
+    if spec.quantity == "usd":
+        return exact_dollars(units)
+    number = f"{round(Decimal(units) / SCALE[spec.quantity], 2):,f}"
+    return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def _summed(draws: Iterable[Draw]) -> dict[tuple[str, str], int]:
@@ -394,10 +400,9 @@ def _refusal(limit: LimitSpec, account: Account, want: int, now: float) -> Refus
             f" {amount_text(limit, limit.max_units)}"
         )
         return Refused(limit.name, "never", detail=detail)
-    detail = (
-        f"limit {limit.name}: {amount_text(limit, account.level)} of {amount_text(limit, limit.max_units)} used,"
-        f" {amount_text(limit, want)} more would exceed it"
-    )
+    level, most = _number_text(limit, account.level), amount_text(limit, limit.max_units)
+    use = "in use" if limit.quantity == "concurrent" else "used"
+    detail = f"limit {limit.name}: {level} of {most} {use}, {_number_text(limit, want)} more would exceed it"
     return Refused(limit.name, "full", _wait(limit, account, want, now), detail)
 
 

@@ -99,10 +99,7 @@ def test_more_than_the_whole_limit_never_fits() -> None:
 def test_a_refusal_says_how_much_is_drawn() -> None:
     book = Accounts(bucket(10, 60))
     book.takes(NOON, 9)
-    assert (
-        "limit l: 9 requests of 10 requests used, 2 requests more would exceed it"
-        == refused(book.reserve(NOON, draw(2))).detail
-    )
+    assert "limit l: 9 of 10 requests used, 2 more would exceed it" == refused(book.reserve(NOON, draw(2))).detail
 
 
 @pytest.mark.parametrize("back", [0.5, SKEW, SKEW + 1, 3600.0, 10 * DAY])

@@ -267,6 +267,6 @@ def _fits(draft: Draft, path: Path, name: str, limit: Limit, least: list[dict[st
             needed = exact_dollars(min(smallest)) if quantity == "usd" else f"{number} {quantity.replace('_', ' ')}"
             draft.problem(
                 path,
-                f"{quoted(name)} admits no request: the smallest request that matches this rule may need {needed};"
-                " raise the limit",
+                f"{quoted(name)} is too small for any request: the smallest one that matches this rule may need"
+                f" {needed}; raise the limit",
             )

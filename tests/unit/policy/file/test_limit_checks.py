@@ -108,7 +108,7 @@ def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str
 )
 def test_a_limit_that_the_smallest_request_does_not_fit_into_is_a_problem(limit: str, rule: str, needed: str) -> None:
     (what,) = warnings_of(limit, rule, KNOWN)
-    assert what.startswith("'l' admits no request: the smallest request that matches this rule may need ")
+    assert what.startswith("'l' is too small for any request: the smallest one that matches this rule may need ")
     assert what.endswith(f"{needed}; raise the limit")
 
 
