@@ -91,7 +91,7 @@ VALUES: Final = {
     ("EscalateRule", "reviewer"): "name of a [reviewer](#reviewers)",
     ("Expect", "content"): "as in the result",
     ("ForwardRule", "limits"): "list of names of [limits](#limits)",
-    ("Limit", "per"): "duration, `day`, `month`, `call`, `process`",
+    ("Limit", "per"): "duration, `day`, `month`, `call`, `run`, `process`",
     ("Limit", "tz"): "time zone",
     ("Model", "api_base"): "http(s) URL",
     ("Policy", "hints"): "mapping, see [hints](#hints)",

@@ -404,7 +404,8 @@ def decision_log(
 
 
 def readable_name(setting: str | None, *, state: Path, server: str) -> str | None:
-    """The configured log as `samplegate report --log` reads it; None for no log."""
+    """The configured log as `samplegate report --log` reads it; None for no log, and for a pipe or a device, which
+    cannot be read again."""
     if setting == "none":
         return None
     if setting is None:
@@ -412,7 +413,8 @@ def readable_name(setting: str | None, *, state: Path, server: str) -> str | Non
         return f"{name}-*.jsonl*"
     if setting.startswith(SQLITE):
         return f"{SQLITE}{_database(setting).absolute()}"
-    return str(Path(setting).absolute())
+    path = Path(setting).absolute()
+    return None if path.exists() and not path.is_file() else str(path)
 
 
 def _database(setting: str) -> Path:

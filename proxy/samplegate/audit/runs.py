@@ -167,7 +167,10 @@ def _read_once(folder: Path, run: str) -> tuple[list[FoundGate], list[str]]:
     found: list[FoundGate] = []
     problems: list[str] = []
     try:
-        paths = sorted(folder.glob("*.json"))
+        with os.scandir(folder) as entries:
+            paths = sorted(Path(entry) for entry in entries if entry.name.endswith(".json"))
+    except FileNotFoundError:
+        return [], []
     except OSError as problem:
         return [], [f"{folder}: cannot be read: {(problem.strerror or str(problem)).lower()}"]
     if len(paths) > MAX_GATES:

@@ -33,6 +33,8 @@ VERSION: Final = 1
 MAX_ROWS: Final = 1_000
 """Requests that are listed of those that meet a word, and of the others; all are counted."""
 MAX_HANDED_ON: Final = 100_000  # requests whose second record is still to come
+MAX_SERVERS: Final = 2_000  # servers whose lines are counted separately; more than a run has gates
+OTHERS: Final = "(others)"
 _UNANSWERED: Final = frozenset[FailOn]({"unanswered"})
 _KEPT: Final = frozenset[FailOn]({"escalated", "limit", "unpriced"})
 """Words that only the first of two records of a request may meet."""
@@ -147,8 +149,8 @@ class RunRecords:
 
     def __init__(self, run: str, fail_on: Sequence[FailOn]) -> None:
         self.counts = RunCounts()
-        self.lines = 0
-        """Lines of the run in the logs: a request may have several."""
+        self.lines = Counter[str]()
+        """Lines of the run in the logs, by server: a request may have several."""
         self._run = run
         self._fail_on = frozenset(fail_on)
         self._listed: dict[bool, dict[str, Row]] = {True: {}, False: {}}
@@ -179,7 +181,9 @@ class RunRecords:
     def counted(self, lines: Iterable[RecordLine]) -> Iterator[RecordLine]:
         """The same lines, of which those of the run are counted."""
         for line in lines:
-            self.lines += line.run == self._run
+            if line.run == self._run:
+                known = line.server in self.lines or len(self.lines) < MAX_SERVERS
+                self.lines[line.server if known else OTHERS] += 1
             yield line
 
     def end(self) -> None:
@@ -284,7 +288,11 @@ def judge(
         met=tuple(counts.met(fail_on)),
         unused_cases=unused,
         failed_gates=tuple(f"{_name(gate)} failed: {why}" for gate in gates for why in gate.state.failed),
-        problems=(*_gate_problems(run, folder, gates, expected), *problems, *_log_problems(states, records)),
+        problems=(
+            *_gate_problems(run, folder, gates, expected),
+            *problems,
+            *_log_problems(run, folder, states, records),
+        ),
         notes=tuple(_notes(gates)),
         gates=tuple(gates),
         failed=tuple(records.failed),
@@ -317,15 +325,28 @@ def _gate_problems(run: str, folder: str, gates: Sequence[FoundGate], expected: 
             yield f"{_name(gate)} ended with exit code {state.exit_code}; the reason is in its log"
 
 
-def _log_problems(states: Sequence[GateState], records: RunRecords) -> Iterator[str]:
-    """Lines that are missing. A gate counts a line after it is written, so the logs never have fewer."""
+def _log_problems(run: str, folder: str, states: Sequence[GateState], records: RunRecords) -> Iterator[str]:
+    """Lines that are missing, and servers whose gate has no file. A gate counts a line after it is written, so the logs
+    never have fewer. Lines count by server, so that further lines of one do not make up for those of another."""
     logged = [state for state in states if state.decision_log is not None]
-    wanted = sum(state.recorded for state in logged)
-    if records.lines < wanted:
-        logs = ", ".join(sorted({str(state.decision_log) for state in logged if state.recorded}))
+    wanted, found = Counter[str](), records.lines
+    for state in logged:
+        wanted[state.server] += state.recorded
+    if any(state.command == "serve" for state in states):  # its lines have the names of its servers
+        wanted, found = Counter({"": wanted.total()}), Counter({"": found.total()})
+    elif unknown := sorted(found.keys() - {state.server for state in states}):
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         yield (
-            f"the decision logs have {records.lines} of the {wanted} lines that the gates wrote ({logs}); keep the logs"
-            " until the report (see decision_log_keep), or name them with --log"
+            f"the decision logs have requests of server {unknown[0]!r}{more}, but {folder} has no file of its gate in"
+            f" runs/{run}; keep the state folder until the report, and give all gates the same one"
+        )
+    if lost := (wanted - found).total():
+        missing = (wanted - found).keys()
+        logs = {str(state.decision_log) for state in logged if state.recorded and {state.server, ""} & missing}
+        yield (
+            f"the decision logs have {wanted.total() - lost} of the {wanted.total()} lines that the gates wrote"
+            f" ({', '.join(sorted(logs))}); keep the logs until the report (see decision_log_keep), or name them with"
+            " --log"
         )
 
 
@@ -340,9 +361,11 @@ def _notes(gates: Sequence[FoundGate]) -> Iterator[str]:
         elif not gate.runs and state.ended is None:
             yield f"{_name(gate)} was killed; no request was open"
         if state.decision_log is None and state.counts.requests:
-            yield f"{_name(gate)} writes no decision log; its requests are counted, but not listed"
+            yield f"{_name(gate)} keeps no decision log; its requests are counted, but not listed"
 
 
 def _name(gate: FoundGate) -> str:
     state = gate.state
-    return f"gate {state.server!r}" if state.command == "run" else "the gate of `serve`"
+    if state.command == "serve":
+        return "the gate of `serve`"
+    return f"gate {state.server!r}" if state.server else "a gate with a wrong command line"

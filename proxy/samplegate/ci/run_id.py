@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
+from samplegate.printable import printable
+
 MAX_LENGTH: Final = 128
+SHOWN: Final = 60  # characters of what is not an ID
 VARIABLE: Final = "SAMPLEGATE_RUN"
 CI_VARIABLES: Final = (("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT", "GITHUB_JOB"), ("CI_JOB_ID",), ("BUILD_TAG",))
 """Variables of GitHub Actions, GitLab CI and Jenkins. Their values, joined with ``-``, are the ID."""
@@ -23,9 +26,10 @@ _DIGEST: Final = 16  # hexadecimal digits in place of the rest of an ID that is 
 def check_run_id(text: str) -> None:
     """Raise ValueError unless this is an ID: it names a folder, and appears in logs and reports."""
     if not _id.match(text):
+        shown = printable(text[:SHOWN]) + ("…" if len(text) > SHOWN else "")
         raise ValueError(
-            f"an ID of a run has at most {MAX_LENGTH} letters, digits and . _ % @ + -, and begins with a letter or a"
-            " digit"
+            f"'{shown}' is not an ID of a run; use at most {MAX_LENGTH} letters, digits and . _ % @ + -, and begin with"
+            " a letter or a digit"
         )
 
 

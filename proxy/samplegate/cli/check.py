@@ -46,6 +46,7 @@ from samplegate.policy.conditions import globs, is_glob, short_value
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import LoadedPolicy, PolicyError, Problem
 from samplegate.policy.file.timeouts import Wait, waits
+from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import AnswerRule, Match, Names, Policy
 from samplegate.policy.script import parse as parse_script
 from samplegate.policytest.load import load_cases
@@ -457,11 +458,18 @@ def _json(result: CheckResult) -> dict[str, Any]:
         "problems": [msgspec.to_builtins(problem) for problem in result.problems],
         "warnings": [msgspec.to_builtins(warning) for warning in result.warnings],
         "notes": [msgspec.to_builtins(note) for note in result.notes],
-        **({} if result.probes is None else {"live": [msgspec.to_builtins(probe) for probe in result.probes]}),
+        **({} if result.probes is None else {"live": [_probe_json(probe) for probe in result.probes]}),
         "state": _persistent_limits(result),
         "reviews": [msgspec.to_builtins(wait) for wait in _review_deadlines(result)],
         "servers": [_group_json(group) for group in result.server_groups],
     }
+
+
+def _probe_json(probe: ModelProbe) -> dict[str, Any]:
+    """The result of asking a model, with its cost in dollars, as in the decision log."""
+    found: dict[str, Any] = msgspec.to_builtins(probe)
+    units = found.pop("usd")
+    return {**found, "cost_usd": None if units is None else units / SCALE["usd"]}
 
 
 def _group_json(group: ServerGroup) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,8 @@ class Target:
     """Name in CLIENTS; empty for a file that the user named."""
     path: Path
     source: Source
+    root: str = ""
+    """The folder that the client looks in."""
     scope: str = "file"
     fixed: str = ""
     """Why it is never edited."""
@@ -44,7 +47,7 @@ class Target:
     def read(self) -> Snapshot:
         """Read the file. Raises FileFault, also for a link that leads away from where the client's files are."""
         if self.client:
-            roots = (_home(os.environ), *(os.environ.get(name, "") for name in _FOLDERS))
+            roots = (self.root, _home(os.environ), *(os.environ.get(name, "") for name in _FOLDERS))
             folders = [folder for folder in map(Path, roots) if folder.is_absolute()]
             out = store.leads_out(self.path, (Path.cwd(), *folders))
             if out is not None and not self.fixed:
@@ -143,7 +146,14 @@ def of_client(name: str, remote: bool = False) -> Iterator[Target]:
         for path in store.found(location):
             if str(path) not in seen:
                 seen.add(str(path))
-                yield Target(client=name, path=path, source=source, scope=location.scope, fixed=location.fixed)
+                yield Target(
+                    client=name,
+                    path=path,
+                    source=source,
+                    root=location.root,
+                    scope=location.scope,
+                    fixed=location.fixed,
+                )
 
 
 def _named(args: argparse.Namespace, remote: bool) -> Target:
@@ -185,4 +195,13 @@ def gate_of(policy: Path, options: tuple[str, ...]) -> Gate:
             f"wrap: this samplegate is in a temporary environment, {Path(command).parent}, which may be removed;"
             " install it with `uv tool install` or `pipx install`, and run that one"
         )
-    return Gate(command=command, prefix=prefix, policy=str(policy.absolute()), options=options)
+    return Gate(command=command, prefix=prefix, policy=str(_plain_path(policy)), options=options)
+
+
+def _plain_path(path: Path) -> Path:
+    """The absolute path without ``..``, whose folder could disappear."""
+    plain = Path(os.path.normpath(path.absolute()))
+    with suppress(OSError):
+        if not plain.samefile(path):  # a link came before the ..
+            return path.resolve()
+    return plain

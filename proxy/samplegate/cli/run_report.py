@@ -81,7 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " unpriced, no_requests, dropped, or none (default: denied,unanswered)",
     )
     run.add_argument(
-        "--expect-gates", type=_number, metavar="N", help="exit with 2 if fewer gates of the run have started"
+        "--expect-gates", type=_number, metavar="N", help="exit with 2 if fewer servers have answered behind gates"
     )
     run.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, with a case for each request")
     run.add_argument("--summary", type=Path, metavar="FILE", help="append a Markdown summary to this file")
@@ -134,6 +134,10 @@ def verdict(args: argparse.Namespace, environ: Mapping[str, str]) -> RunVerdict:
     fail_on: tuple[FailOn, ...] = STRICT if args.fail_on is None else args.fail_on
     records = RunRecords(run, fail_on)
     for names in [args.log] if args.log else _logs(gates):
+        # a pipe or a device may never end
+        if not args.log and (path := Path(names[0])).exists() and not (path.is_file() or path.is_dir()):
+            problems.append(f"{path}: it is not a file any more; keep the logs until the report")
+            continue
         problems += _read_log(names, run, gates, records)
     records.end()
     return judge(run, str(state), fail_on, gates, records, problems=problems, expected=args.expect_gates)
@@ -146,7 +150,7 @@ def _run(given: str, environ: Mapping[str, str]) -> str:
     try:
         check_run_id(run)
     except ValueError as problem:
-        raise InputError(f"--run: {problem}") from None
+        raise InputError(f"{'--run' if given else VARIABLE}: {problem}") from None
     return run
 
 
@@ -205,7 +209,7 @@ def _amount(found: RunVerdict, word: FailOn) -> str:
 
 
 def _gate_name(gate: FoundGate) -> str:
-    return "serve" if gate.state.command == "serve" else plain(gate.state.server)
+    return "serve" if gate.state.command == "serve" else plain(gate.state.server) if gate.state.server else "(unknown)"
 
 
 def _end(gate: FoundGate) -> str:

@@ -144,7 +144,7 @@ class Edits:
                 if self.unwrapping:
                     journal.remove(before.path, plan.records)
         elif self.args.out is not None:
-            store.write_new(self.args.out.absolute(), plan.after.text.encode())
+            _write_copy(self.args.out, before.path, plan.after.text.encode())
         print_lines(self._report(target, plan, written=writes))
         if writes:
             print_lines([f"  backup: {backup[-1]}"] if backup else [])
@@ -195,6 +195,19 @@ class Edits:
                 )
             case _:
                 assert_never(row.state)
+
+
+def _write_copy(path: Path, original: Path, data: bytes) -> None:
+    """Write --out. Raises InputError."""
+    try:
+        if path.exists() and path.samefile(original):
+            raise InputError(f"--out: {path} is the file itself; name another file, or use --write")
+        if path.exists() and not path.is_file():  # a device or a pipe must not be replaced
+            path.write_bytes(data)
+        else:
+            store.write_new(Path(os.path.realpath(path)), data)
+    except OSError as problem:
+        raise InputError(f"--out: {path} cannot be written: {(problem.strerror or str(problem)).lower()}") from None
 
 
 def shown(key: tuple[str, ...], name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from samplegate.clients.document import Document, Edit, Entry, Member, Span, applied
@@ -17,7 +18,16 @@ from samplegate.secret_names import REMOVED, looks_secret
 
 SHOWN: Final = frozenset({"command", "args", "url", "serverUrl", "httpUrl", "type", "cwd", "disabled", "enabled"})
 """Members whose values are shown."""
-_assigned: Final = re.compile(r"-{0,2}([^=\s]+)=.")
+TAB: Final = 4
+"""Columns of a tab, which the output of commands would escape."""
+MAX_INDENT: Final = 200
+MAX_WORD: Final = 2_000
+"""Characters of an argument that is shown."""
+_assigned: Final = re.compile(r"(?<![^=:\s&?;,])([^=:\s&?;,]++)(?=\s*[=:]\s*\S)")
+_secret_options: Final = frozenset({"-H", "--header", "--headers", "--key", "--auth", "--cred", "--creds", "--dsn"})
+_key_like: Final = re.compile(r"(?<![\w.~+-])(?=[\w.~+-]*[0-9])(?=[\w.~+-]*[A-Za-z])[\w.~+-]{20,}", re.ASCII)
+_OURS: Final = frozenset({"--policy", "--server"})
+"""Our options whose values are names and paths."""
 _credentials: Final = re.compile(r"://[^/@\s]+@")
 
 
@@ -29,11 +39,11 @@ def diff_lines(file: str, plan: Plan, source: Source) -> Iterator[str]:
     for change in plan.changes:
         old_lines, old_at = _lines(plan.before, change.entry)
         new_lines, new_at = _lines(plan.after, new[change.entry.pointer])
-        for line in difflib.unified_diff(old_lines, new_lines, n=0, lineterm=""):
+        for line in islice(difflib.unified_diff(old_lines, new_lines, n=0, lineterm=""), 2, None):
             if line.startswith("@@"):
                 yield f"{_moved(line, old_at, new_at)} {change.entry.pointer}"
-            elif not line.startswith(("---", "+++")) or line[3:4] not in ("", " "):
-                yield line
+            else:
+                yield line[0] + line[1:].expandtabs(TAB)
 
 
 _range: Final = re.compile(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@")
@@ -49,15 +59,18 @@ def _moved(line: str, old: int, new: int) -> str:
 def _lines(document: Document, entry: Entry) -> tuple[list[str], int]:
     """The lines of an entry without secrets, and the number of lines before them."""
     text, span = document.text, entry.span
-    start = span.start - (len(text[: span.start]) - len(text[: span.start].rstrip(" \t")))
+    start = max(text.rfind("\n", 0, span.start) + 1, span.start - MAX_INDENT)
+    start = span.start if text[start : span.start].strip(" \t") else start
     hidden = [
         Edit(place.start - start, place.end - start, document.quote(REMOVED))
         for place in _secrets(entry.members)
         if start <= place.start and place.end <= span.end
     ]
-    rest = text[span.end :].partition("\n")[0].rstrip("\r")
+    line_end = text.find("\n", span.end, span.end + MAX_WORD)
+    rest = text[span.end : line_end if line_end >= 0 else span.end + MAX_WORD].rstrip("\r")
     end = span.end + (len(rest) if rest.strip(" \t,")[:1] in ("#", "/", "") else 0)
-    return applied(text[start:end], hidden).splitlines(), text.count("\n", 0, start)
+    lines = applied(text[start:end], hidden).split("\n")
+    return [line.removesuffix("\r") for line in lines], text.count("\n", 0, start)
 
 
 def _secrets(members: Mapping[str, Member]) -> Iterator[Span]:
@@ -77,17 +90,26 @@ def _leaves(member: Member) -> Iterator[Span]:
 
 
 def _secret_words(member: Member) -> Iterator[Span]:
-    """Arguments that seem to be secrets: after an option with such a name, or assigned to such a name."""
+    """Arguments that seem to be secrets or to contain one: by the option before, by a name within, or because they look
+    like a key."""
     words: Sequence[object] = member.plain if isinstance(member.plain, list) else []
     before = ""
     for word, place in zip(words, member.items, strict=False):
         if not isinstance(word, str):
             continue
-        assigned = None if before == "--header-env" else _assigned.match(word)
-        if (
-            (before.startswith("-") and "=" not in before and not word.startswith("-") and looks_secret(before))
-            or (assigned is not None and looks_secret(assigned[1]))
-            or _credentials.search(word)
-        ):
+        if before not in _OURS and before != "--header-env" and (_follows_secret(before) or _has_secret(word)):
             yield place
         before = word
+
+
+def _follows_secret(option: str) -> bool:
+    return option in _secret_options or (option.startswith("-") and "=" not in option and looks_secret(option))
+
+
+def _has_secret(word: str) -> bool:
+    return (
+        len(word) > MAX_WORD
+        or any(name in _secret_options or looks_secret(name) for name in _assigned.findall(word))
+        or _credentials.search(word) is not None
+        or _key_like.search(word) is not None
+    )

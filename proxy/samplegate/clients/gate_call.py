@@ -12,6 +12,9 @@ RUN: Final = "run"
 END: Final = "--"
 MAX_PREFIX: Final = 8
 """Arguments before ``run``, as of a launcher: ``uvx --from WHEEL samplegate run``."""
+_INSTALLERS: Final = re.compile(r"(uvx?|pipx|pip-run|python[0-9.]*|pythonw|py|pypy[0-9.]*)\Z")
+"""Programs that start samplegate in the same place as the server, by installing or importing it."""
+_IN_A_SHELL: Final = re.compile(rf"\b{NAME}(\.exe)?[\"']?\s+{RUN}\b", re.IGNORECASE)
 _SEPARATOR: Final = re.compile(r"[\\/]")
 
 
@@ -41,6 +44,8 @@ class GateCall:
     policy: str | None
     wrapped: int | None = None
     """Index of the server's command, None for a server at a URL."""
+    launcher: str | None = None
+    """A program in which samplegate runs, such as docker: without the gate, the server would run elsewhere."""
     url: int | None = None
     header_variables: tuple[tuple[str, str], ...] = ()
     """Header and variable of each `--header-env`."""
@@ -48,7 +53,16 @@ class GateCall:
 
 def is_ours(word: str) -> bool:
     """Whether a command is samplegate, by its file name."""
-    return _SEPARATOR.split(word)[-1].lower().removesuffix(".exe") == NAME
+    return _program(word) == NAME
+
+
+def is_within(words: Sequence[str]) -> bool:
+    """Whether a command line has a word in which a shell finds `samplegate run`."""
+    return any(_IN_A_SHELL.search(word) for word in words)
+
+
+def _program(word: str) -> str:
+    return _SEPARATOR.split(word)[-1].lower().removesuffix(".exe")
 
 
 def gate_call(command: str, args: Sequence[str]) -> GateCall | None:
@@ -77,6 +91,7 @@ def gate_call(command: str, args: Sequence[str]) -> GateCall | None:
             headers.append((header, variable))
     return GateCall(
         policy=policy,
+        launcher=command if at > 1 and not _INSTALLERS.match(_program(command)) else None,
         wrapped=end if end + 1 < len(words) else None,
         url=at_url,
         header_variables=tuple(headers),

@@ -90,10 +90,10 @@ class JsonDocument:
         gap = " "
         if rest.endswith("\n"):
             gap = ("\r\n" if rest.endswith("\r\n") else "\n") + line
-        elif rest.endswith("{") and not line:
-            gap = ""
         colon = self.text[like.key.end : like.value.start]
         colon = colon if not colon.strip(" :") else ": "
+        if gap == " " and not colon.endswith(" "):
+            gap = ""
         return Edit(like.value.end, like.value.end, f",{gap}{self.quote(name)}{colon}{value}")
 
     def without(self, entry: Entry, member: Member) -> Edit:

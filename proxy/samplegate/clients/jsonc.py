@@ -15,6 +15,8 @@ from samplegate.clients.faults import FileFault, quoted
 
 MAX_DEPTH: Final = 100
 MAX_VALUES: Final = 2_000_000
+MAX_NUMBER: Final = 600
+"""Characters of a number. Python reads at least 640 digits, whatever its settings are."""
 
 _SKIP: Final = r"(?:[ \t\r\n]++|//[^\r\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+"
 _TOKEN: Final = re.compile(
@@ -102,6 +104,8 @@ class _Reader:
                 node = Object(start)
             elif kind == "[":
                 node = Array(start)
+            elif kind == "w" and self.at - start > MAX_NUMBER:
+                self._fail(start, f"a number has more than {MAX_NUMBER} characters")
             elif kind == '"' or (kind == "w" and _PLAIN.match(self.text[start : self.at])):
                 node = Scalar(start, self.at)
             else:

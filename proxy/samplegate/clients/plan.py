@@ -115,11 +115,12 @@ def wrap(data: bytes, source: Source, gate: Gate, only: Sequence[str] = ()) -> P
         change = wrap_change(document, entry, state, gate, source.rules) if isinstance(state, Open) else None
         rows.append(Row(entry, change) if isinstance(change, Skipped) else Row(entry, state, change))
     after = _after(document, source, rows)
+    new_entries = {entry.pointer: entry for entry in servers(after, source)}
     records = []
     for change in (row.change for row in rows):
         if change is not None:
             original = document.text[slice_of(change.span)]
-            new = written(after, change, source.rules)
+            new = written(after, change, new_entries.get(change.entry.pointer), source.rules)
             records.append(Record(change.entry.pointer, original, sha256(original), sha256(new)))
     return Plan(document, after, tuple(rows), tuple(records))
 
@@ -142,9 +143,10 @@ def unwrap(data: bytes, source: Source, journal: Sequence[Record], only: Sequenc
         else:
             rows.append(Row(entry, state, change))
     after = _after(document, source, rows)
+    new_entries = {entry.pointer: entry for entry in servers(after, source)}
     for row in rows:
         if row.change is not None:
-            found = next((one for one in servers(after, source) if one.pointer == row.entry.pointer), None)
+            found = new_entries.get(row.entry.pointer)
             if found is None or isinstance(state_of(found, source.rules), Wrapped):
                 raise FileFault(f"server {row.entry.pointer} cannot be unwrapped; restore it by hand")
     return Plan(document, after, tuple(rows), tuple(used))

@@ -29,6 +29,8 @@ class Shape:
     """The ``type`` of a server at a URL."""
     ignored: tuple[str, ...] = ()
     """Members that this client ignores, so that a server with one works otherwise than it seems to."""
+    only_at_url: tuple[str, ...] = ()
+    """Members that this client refuses in a server that is a command, and that have no counterpart there."""
 
 
 SHAPES: Final = {
@@ -36,6 +38,11 @@ SHAPES: Final = {
     "server-url": Shape(clients="Windsurf, Antigravity", url=("serverUrl",), sse=("url",)),
     "http-url": Shape(clients="Gemini CLI", url=("httpUrl",), sse=("url",)),
     "command-array": Shape(clients="opencode", joined=True, env="environment", local="local", remote="remote"),
-    "codex": Shape(clients="Codex", headers="http_headers", ignored=("headers",)),
+    "codex": Shape(
+        clients="Codex",
+        headers="http_headers",
+        ignored=("headers",),
+        only_at_url=("bearer_token_env_var", "bearer_token", "env_http_headers", "oauth", "oauth_resource"),
+    ),
 }
 """Every shape by its name."""

@@ -8,9 +8,11 @@ changed file.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ MAX_FILES: Final = 200
 """Files of one pattern."""
 MAX_ATTEMPTS: Final = 10
 DRAFT: Final = ".samplegate-"
+DRAFT_AGE: Final = 60.0
+"""Seconds after which a draft is one of a killed process."""
+_draft: Final = re.compile(re.escape(DRAFT) + r"[0-9a-f]{16}\Z")
 
 T = TypeVar("T")
 
@@ -91,10 +96,12 @@ def snapshot(path: Path) -> Snapshot:
     """Read a file. Raises FileFault with the reason and the remedy."""
     try:
         real = Path(os.path.realpath(path, strict=True))
+        if real.is_dir():
+            raise FileFault("it is a folder")
         with os.fdopen(os.open(real, os.O_RDONLY | _FLAGS), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise FileFault("it is a folder" if stat.S_ISDIR(found.st_mode) else "it is not a regular file")
+                raise FileFault("it is not a regular file")
             data = file.read(MAX_BYTES + 1)
             if len(data) > MAX_BYTES:
                 raise FileFault(f"it has more than {MAX_BYTES >> 20} MiB, the most that is read")
@@ -153,7 +160,7 @@ def update(path: Path, change: Callable[[Snapshot], tuple[bytes | None, T]], dis
 
 def _replaced(before: Snapshot, path: Path, new: bytes, disk: Disk) -> bool:
     """Whether the file was replaced, because it was still the same."""
-    draft = before.path.with_name(DRAFT + os.urandom(8).hex())
+    draft = _new_draft(before.path)
     try:
         fd = disk.create(draft)
         try:
@@ -172,6 +179,15 @@ def _replaced(before: Snapshot, path: Path, new: bytes, disk: Disk) -> bool:
             draft.unlink(missing_ok=True)
 
 
+def _new_draft(path: Path) -> Path:
+    """A path for the new content of a file. Removes what killed processes left there: copies of files, with secrets."""
+    with suppress(OSError):
+        for one in os.scandir(path.parent):
+            if _draft.match(one.name) and time.time() - one.stat(follow_symlinks=False).st_mtime > DRAFT_AGE:
+                Path(one).unlink()
+    return path.with_name(DRAFT + os.urandom(8).hex())
+
+
 def _is_same(before: Snapshot, path: Path) -> bool:
     now = snapshot(path)
     return (now.path, now.data, _version(now.stat)) == (before.path, before.data, _version(before.stat)) and _version(
@@ -186,7 +202,7 @@ def _version(found: os.stat_result) -> tuple[int, ...]:
 def write_new(path: Path, data: bytes) -> None:
     """Write a file for the owner alone: it has its old content or all of the new one. Raises OSError."""
     disk = Disk()
-    draft = path.with_name(DRAFT + os.urandom(8).hex())
+    draft = _new_draft(path)
     try:
         fd = disk.create(draft)
         try:

@@ -73,6 +73,8 @@ class TomlDocument:
             raise _fault(str(problem)) from None
         except RecursionError:
             raise FileFault("it is nested too deeply") from None
+        except ValueError:  # of int() and of dates
+            raise FileFault("it has a number or a date that is out of range") from None
 
     def entries(self, key: Key) -> Sequence[Entry] | None:
         """As in ``Document``."""

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from samplegate.clients.document import Document, Edit, Entry, Member, Span, applied
 from samplegate.clients.faults import FileFault, quoted
-from samplegate.clients.gate_call import END, Gate, GateCall, gate_call, is_ours
+from samplegate.clients.gate_call import END, Gate, GateCall, gate_call, is_ours, is_within
 from samplegate.clients.shapes import Shape
 from samplegate.secret_names import looks_secret
 
@@ -81,6 +81,8 @@ def state_of(entry: Entry, rules: Rules) -> State:
             return Wrapped(call)
         if is_ours(words[0]) or (len(words) > 2 and words[1:3] == ["-m", "samplegate"]):
             return Skipped("it is samplegate itself, but not `samplegate run`")
+        if is_within(words):
+            return Skipped("a shell in it starts `samplegate run`; if it is not behind the gate, change it by hand")
         both = next((name for name in (*shape.url, *shape.sse) if name in members), None)
         return Open() if both is None else Skipped(f"it has both command and {both}; remove one of them")
     return _remote_state(entry, rules)
@@ -110,6 +112,7 @@ def _remote_state(entry: Entry, rules: Rules) -> State:
         return Skipped("it uses SSE, which the gate does not speak; use the server's Streamable HTTP URL")
     for reason in (
         _url_fault(url.plain),
+        f"it has both {url.name} and args; remove one of them" if "args" in members and not shape.joined else None,
         _headers_fault(entry, rules),
         _client_fault(entry, rules),
     ):
@@ -166,6 +169,11 @@ def _client_fault(entry: Entry, rules: Rules) -> str | None:
     members = entry.members
     if "headersHelper" in members:
         return "its headers come from a program (headersHelper), which only the client runs"
+    if (name := next((name for name in rules.shape.only_at_url if name in members), None)) is not None:
+        return (
+            f"it has {name}, which the client refuses for a command; by hand, use `samplegate run --url URL` with"
+            " --header-env or --header-from"
+        )
     if rules.remote:
         return None
     if any(name in members for name in OAUTH):
@@ -250,7 +258,9 @@ def _wrap_remote(document: Document, entry: Entry, url: Member, gate: Gate, rule
         edits.append(Edit(kind.value.start, kind.value.end, document.quote(shape.local)))
         plain["type"] = shape.local
     plain = {named.get(name, name): value for name, value in plain.items()}
-    return Change(entry, tuple(edits), _union(edits, _spans(entry, ("type", url.name, shape.headers))), plain)
+    return Change(
+        entry, tuple(edits), _union(edits, _spans(entry, ("type", url.name, shape.headers, shape.env))), plain
+    )
 
 
 def _variables(headers: Mapping[str, Member]) -> dict[str, str]:
@@ -324,6 +334,8 @@ def _inverse(entry: Entry, shape: Shape, call: GateCall) -> dict[str, Any] | Ski
     plain: dict[str, Any] = dict(entry.plain)
     words = _words(entry, shape)
     assert not isinstance(words, str), "a wrapped entry has a command"
+    if call.launcher is not None:
+        return Skipped(f"{quoted(call.launcher)} starts samplegate and the server; restore it by hand")
     if call.wrapped is not None:
         rest = words[call.wrapped + 1 :]
         return plain | ({"command": rest} if shape.joined else {"command": rest[0], "args": rest[1:]})
@@ -331,17 +343,19 @@ def _inverse(entry: Entry, shape: Shape, call: GateCall) -> dict[str, Any] | Ski
         return Skipped("its arguments have neither `--` and a command nor `--url` and a URL; restore it by hand")
     env = plain.get(shape.env, {})
     variables = {variable: header for header, variable in call.header_variables}
-    if not isinstance(env, dict) or set(env) != set(variables):
+    kept = bool(env) and not variables  # the server had no headers, and these variables before
+    if not kept and (not isinstance(env, dict) or set(env) != set(variables)):
         return Skipped(
             f"its {shape.env} has other variables than those of its headers, and there is no record of the original;"
             " restore it by hand"
         )
     if shape.headers in plain or shape.url[0] in plain:
         return Skipped(f"it also has {shape.headers} or {shape.url[0]}; restore it by hand")
-    named: dict[str, str] = {"command": shape.url[0], shape.env: shape.headers}
+    named = {"command": shape.url[0]}
     plain["command"] = words[call.url + 1]
     plain.pop("args", None)
-    if shape.env in plain:
+    if shape.env in plain and not kept:
+        named[shape.env] = shape.headers
         plain[shape.env] = {variables[name]: value for name, value in env.items()}
     if "type" in plain:
         plain["type"] = shape.remote
@@ -377,7 +391,8 @@ def _unwrap_remote(document: Document, entry: Entry, shape: Shape, call: GateCal
     ]
     if not shape.joined:
         edits.append(document.without(entry, members["args"]))
-    if (env := members.get(shape.env)) is not None:
+    env = members.get(shape.env)
+    if env is not None and (call.header_variables or not env.plain):
         edits.append(Edit(env.key.start, env.key.end, document.key(shape.headers)))
         headers = {variable: header for header, variable in call.header_variables}
         edits += (Edit(one.key.start, one.key.end, document.key(headers[one.name])) for one in env.members.values())
@@ -399,11 +414,9 @@ def changed(document: Document, changes: Sequence[Change]) -> str:
     return applied(document.text, [edit for change in changes for edit in change.edits])
 
 
-def written(document: Document, change: Change, rules: Rules) -> str:
-    """The part of the new text that a change wrote, from the new document. Raises FileFault if it is not what was
-    intended."""
-    entries = document.entries(change.entry.key) or ()
-    entry = next((one for one in entries if one.name == change.entry.name), None)
+def written(document: Document, change: Change, entry: Entry | None, rules: Rules) -> str:
+    """The part of the new text that a change wrote, from the new document and its entry. Raises FileFault if it is not
+    what was intended."""
     state = None if entry is None else state_of(entry, rules)
     if entry is None or not isinstance(state, Wrapped) or entry.plain != change.plain:
         raise FileFault(f"server {quoted(change.entry.name)} is written in a way that cannot be edited; do it by hand")

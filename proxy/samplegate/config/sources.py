@@ -164,7 +164,10 @@ def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, SourceV
     root = tree_of(file, problems)
     if root is not None and not isinstance(root, Tree):
         problems.append(f"{file}:1:1: is not a mapping; write one setting per line, such as log_level: debug")
-    found = {}
+    found: dict[str, SourceValue] = {}
+    if isinstance(root, Tree) and {"version", "rules"} <= root.entries.keys():
+        problems.append(f"{file}:1:1: this is a policy, not a settings file; pass it with --policy")
+        return found
     for name, entry in root.entries.items() if isinstance(root, Tree) else ():
         where = f"{file}:{entry.mark.line}:{entry.mark.column}: {dotted((name,))}"
         if name not in table:
@@ -213,7 +216,7 @@ def read_error(problem: OSError | UnicodeDecodeError) -> str:
     """The reason that a file cannot be read."""
     reason: str = getattr(problem, "strerror", None) or "it is not UTF-8 text"
     name = str(problem.filename) if isinstance(problem, FileNotFoundError) else ""
-    hint = f"; {missing_hint(name, Path())}" if name.startswith("~") else ""
+    hint = f"; {missing_hint(name, Path())}" if name else ""
     return f"cannot be read: {reason[0].lower()}{reason[1:]}{hint}"
 
 

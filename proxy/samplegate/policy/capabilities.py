@@ -324,6 +324,9 @@ class CapabilityReport(msgspec.Struct, frozen=True):
             "some": "some requests may match no rule",
             "all": "no rule matches",
         }[self.untaken]
+        if self.declared == "never" and self.untaken != "all" and not self.denials:
+            tools = self.requests == "sampling with tools"
+            said += f", because {'no model accepts tools' if tools else 'no rule can answer it'}"
         return "; ".join((f"{_NAMES.get(self.requests, self.requests)}: {said}", left, *map(str, self.denials)))
 
 

@@ -106,6 +106,7 @@ class StreamReceiver(msgspec.Struct, eq=False):
         self.relay.ended("server")
 
 
+ENDED_UNANSWERED: Final = "the server ended before it answered its first request; its own log may tell why"
 LARGE_FRAME: Final = 256 * 1024  # bytes of a frame after which memory is given back
 TOKEN_PROGRESS_INTERVAL: Final = 1.0  # seconds between two progress notifications that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: rare, but well below any peer's timeout
@@ -269,9 +270,13 @@ class Relay:
         self.ended("server")
 
     def ended(self, side: Side) -> None:
-        """Handle the end of a side: withdraw what is open."""
+        """Handle the end of a side: withdraw what is open. If a server ends before its first answer, the client's
+        requests get an error."""
+        state = self.session.state
         if not (self.client_gone.is_set() or self.server_gone.is_set()):
             self.left = self.session.open_calls()
+            if side == "server" and not (state.answered or state.outlived):  # the client can show why it has no server
+                state.outlived, state.end_reason = True, ENDED_UNANSWERED
         self.guarded("side.failed", lambda: self.session.eof(side), side=side)
         (self.client_gone if side == "client" else self.server_gone).set()
 

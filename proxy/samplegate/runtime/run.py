@@ -36,6 +36,7 @@ from samplegate.audit.verdict import MEANINGS, FailOn
 from samplegate.audit.verdict import STRICT as STRICT_WORDS
 from samplegate.ci.run_id import VARIABLE, check_run_id, run_id_of_ci
 from samplegate.config.settings import settings_hash
+from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable, missing_hint
 from samplegate.limits.accounts import NO_RUN
@@ -49,7 +50,7 @@ from samplegate.runtime import heap
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.flow import HttpServerWriter, stdio_client_writer
 from samplegate.runtime.process import ProcessContext, Rules, compile_loaded, load_policy
-from samplegate.runtime.relay import InputReceiver, Relay, enforce_timeouts
+from samplegate.runtime.relay import ENDED_UNANSWERED, InputReceiver, Relay, enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
 from samplegate.runtime.status_socket import publish
 from samplegate.sampler.client import Models
@@ -319,20 +320,23 @@ def warnings(run: Run) -> list[str]:
         found.append("people: has no effect, because reviews_listen is not set")
     if run.settings.reviews_listen is not None and not run.rules.policy.policy.reviewers:
         found.append("reviews_listen: has no effect, because the policy has no reviewers")
-    unmatched = unmatched_server(run.rules.compiled, run.settings.server)
+    unmatched = unmatched_server(run.rules.compiled, run.settings.server, "set its name with --server")
     if unmatched is not None:
-        found.append(f"{unmatched}; set its name with --server")
+        found.append(unmatched)
     return found
 
 
-def unmatched_server(compiled: CompiledPolicy, server: str) -> str | None:
-    """A warning if no rule can match a request of this server, with the names in the policy; None if one can."""
+def unmatched_server(compiled: CompiledPolicy, server: str, remedy: str) -> str | None:
+    """A warning if no rule can match a request of this server, with the names in the policy and the remedy; None if one
+    can."""
     if not has_no_rule_for(compiled, server):
         return None
     conditions = [rule.match.server for rule in compiled.policy.rules if rule.match.server is not None]
     names = dict.fromkeys(name for one in conditions for name in ([one] if isinstance(one, str) else one))
     listed = f"; the rules name {', '.join(map(quoted, list(names)[:20]))}" if names else ""
-    return f"no rule can match a server named {server!r}{did_you_mean(server, names) or listed}"
+    near = did_you_mean(server, names)
+    hint = f"{near} {remedy[0].upper()}{remedy[1:]}" if near else f"{listed}; {remedy}"
+    return f"no rule can match a server named {server!r}{hint}"
 
 
 def loop_options() -> dict[str, bool]:
@@ -405,7 +409,7 @@ async def _child(run: Run, relay: Relay) -> AsyncIterator[ServerSide]:
     )
     yield ServerSide(
         lambda own: relay.connect(own, child.link),
-        (lambda own: _server_ends(relay, child, own), lambda own: _output_ends(relay, child, own)),
+        (lambda own: _server_ends(run, relay, child, own), lambda own: _output_ends(run, relay, child, own)),
         child.stop,
     )
 
@@ -493,15 +497,15 @@ async def _silent(run: Run, relay: Relay) -> int | None:
     await enforce_timeouts(run.settings.start_timeout, run.settings.call_timeout, silent.set, relay)
     if not silent.is_set():
         return None
-    seconds = run.settings.start_timeout
+    seconds = duration_text(run.settings.start_timeout)
     print_line(
-        f"server {run.settings.server}: it did not answer its first request within {seconds} s; if it needs longer,"
+        f"server {run.settings.server}: it did not answer its first request within {seconds}; if it needs longer,"
         " increase start_timeout"
     )
     return NEVER_ANSWERED
 
 
-async def _server_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int:
+async def _server_ends(run: Run, relay: Relay, child: ServerProcess, own: LineLink) -> int:
     """The server process ends by itself. A slow client still gets all its output."""
     code = exit_code(await child.exited())
     while not relay.server_gone.is_set():
@@ -510,16 +514,27 @@ async def _server_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int
             await relay.server_gone.wait()
         if not held_up and own.buffered == 0:
             break
+    _report_unanswered(run, relay, code)
     await _until_read(own)
     return code
 
 
-async def _output_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int:
+async def _output_ends(run: Run, relay: Relay, child: ServerProcess, own: LineLink) -> int:
     """The server closes its stdout, after which it cannot answer, even if the process is still running."""
     await relay.server_gone.wait()
     code = exit_code(await child.stop())
+    _report_unanswered(run, relay, code)
     await _until_read(own)
     return code
+
+
+def _report_unanswered(run: Run, relay: Relay, code: int) -> None:
+    """Tell the operator if the server ended before it answered the client's first request."""
+    if relay.left and relay.session.state.end_reason == ENDED_UNANSWERED:
+        print_line(
+            f"server {run.settings.server}: it exited with code {code} before it answered its first request; run its"
+            " command in a terminal to see why"
+        )
 
 
 async def _session_ends(relay: Relay, own: LineLink) -> int:

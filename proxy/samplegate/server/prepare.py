@@ -175,8 +175,8 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
 
 def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     """Warnings about servers and reviewers that do not fit the policy."""
-    unmatched = [unmatched_server(rules.compiled, name) for name in settings.servers]
-    found = [f"{what}; rename it, or add a rule for it" for what in unmatched if what is not None]
+    unmatched = [unmatched_server(rules.compiled, name, "rename it, or add a rule for it") for name in settings.servers]
+    found = [what for what in unmatched if what is not None]
     return found + (
         reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
     )

@@ -326,6 +326,10 @@ def _syntax(problem: yaml.MarkedYAMLError, text: str) -> str:
         what += "; quote text that contains ${"
     elif "mapping values are not allowed" in what:
         what += "; check the indentation, and quote text that contains ': '"
+    elif "block collection" in what or "block mapping" in what:
+        what += "; check the indentation: the entries of a list or mapping begin in the same column"
+    elif "expected ','" in what:
+        what += "; close the bracket or brace, and quote text that contains one"
     elif "found character" in what or "undefined alias" in what or "found unexpected" in what:
         what += "; quote text that starts with or contains special characters"
     return "not valid YAML: " + (what or "syntax error")

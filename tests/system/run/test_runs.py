@@ -159,8 +159,8 @@ def test_a_run_without_requests_can_fail(folder: Path) -> None:
     ("options", "problem"),
     [
         ([], "limits: limit two: it counts per run, but this process has no run ID; set SAMPLEGATE_RUN or --run"),
-        (["--run", "a b"], "--run: an ID of a run has at most 128 letters"),
-        (["--run", "../x"], "--run: an ID of a run has at most 128 letters"),
+        (["--run", "a b"], "--run: 'a b' is not an ID of a run; use at most 128 letters"),
+        (["--run", "../x"], "--run: '../x' is not an ID of a run; use at most 128 letters"),
     ],
 )
 def test_a_run_that_is_not_known_or_no_id_is_refused(folder: Path, options: list[str], problem: str) -> None:

@@ -36,6 +36,17 @@ def test_a_server_that_does_not_answer_its_first_request_ends_the_run_with_2(tmp
         assert "start_timeout" in gate.end()[2]
 
 
+def test_a_server_that_exits_before_its_first_answer_is_told_to_client_and_operator(tmp_path: Path) -> None:
+    with running(tmp_path, command=(sys.executable, "-S", "-c", "input(); raise SystemExit(3)")) as gate:
+        gate.write(*opening())
+        assert (
+            "the server ended before it answered its first request; its own log may tell why"
+            == (gate.read()["error"]["message"])
+        )
+        assert 3 == gate.process.wait(40)
+        assert "server default: it exited with code 3 before it answered its first request" in gate.end()[2]
+
+
 def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     with running(tmp_path, "--strict", "--call-timeout", "2", command=(*SLOW, "modern", f"note={notes}")) as gate:

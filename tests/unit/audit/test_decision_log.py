@@ -17,7 +17,7 @@ import anyio.to_thread
 import pytest
 
 from samplegate.audit import jsonl
-from samplegate.audit.decision_log import AsyncDecisionLog, DecisionLog, NoDecisionLog, decision_log
+from samplegate.audit.decision_log import AsyncDecisionLog, DecisionLog, NoDecisionLog, decision_log, readable_name
 from samplegate.audit.jsonl import LogFile, file_name, one_file
 from samplegate.audit.record import content_hash
 from samplegate.errors import Unavailable
@@ -146,6 +146,14 @@ def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> 
     }.items():
         with pytest.raises(Unavailable, match=f"decision log: {path} {problem}"):
             opened(path).check_writable(NOON)
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [("none", None), (os.devnull, None), ("/no/such/log", "/no/such/log"), ("sqlite:/d", "sqlite:/d")],
+)
+def test_what_can_be_read_again_has_a_name_for_reports(setting: str, name: str | None) -> None:
+    assert name == readable_name(setting, state=Path(), server="a")
 
 
 def test_a_servers_name_stays_inside_the_folder() -> None:

@@ -112,6 +112,12 @@ def test_a_run_without_a_folder_has_no_gates(tmp_path: Path) -> None:
     assert ([], [], []) == read(tmp_path)
 
 
+def test_a_folder_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "7-1").write_text("a file")
+    assert [f"{tmp_path / 'runs' / '7-1'}: cannot be read: not a directory"] == read(tmp_path)[2]
+
+
 def test_a_state_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(Unavailable, match=r"^run: .*/runs/7-1 cannot be written: .*set --state to another folder"):

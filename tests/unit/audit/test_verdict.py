@@ -69,7 +69,7 @@ def judged(
     for line in records.counted(lines):
         records.add(line)
     records.end()
-    counted = gate(counts=RunCounts(requests=records.counts.requests), recorded=records.lines)
+    counted = gate(counts=RunCounts(requests=records.counts.requests), recorded=records.lines.total())
     given = [counted] if gates is None else gates
     return judge("7", "/state", fail_on, given, records, problems=(), expected=expected)
 
@@ -134,7 +134,7 @@ def test_records_of_other_runs_do_not_count() -> None:
 def test_the_gates_count_what_no_log_has() -> None:
     without = gate(decision_log=None, counts=RunCounts(requests=2, denied=1))
     found = judged(gates=[without])
-    assert ("fail", (), ("gate 'docs' writes no decision log; its requests are counted, but not listed",)) == (
+    assert ("fail", (), ("gate 'docs' keeps no decision log; its requests are counted, but not listed",)) == (
         found.word,
         found.problems,
         found.notes,
@@ -166,6 +166,35 @@ def test_what_cannot_be_told_is_unknown_and_never_passes(
     found = judged(gates=gates, expected=expected)
     assert "unknown" == found.word
     assert problem in found.problems[0]
+
+
+def test_further_lines_of_one_server_do_not_make_up_for_those_of_another() -> None:
+    gates = [gate(recorded=1, decision_log="/a"), gate(server="db", key="d", recorded=1, decision_log="/b")]
+    found = judged(record(), record(), gates=gates)
+    assert "unknown" == found.word
+    assert ("the decision logs have 1 of the 2 lines that the gates wrote (/b); keep the logs until the report",) == (
+        *(problem.partition(" (see")[0] for problem in found.problems),
+    )
+
+
+def test_a_server_whose_gate_has_no_file_is_unknown() -> None:
+    found = judged(record(), record(server="db"), gates=[gate(recorded=1)])
+    assert "unknown" == found.word
+    assert "requests of server 'db', but /state has no file of its gate in runs/7" in found.problems[0]
+    assert "pass" == judged(record(), record(server="db"), gates=[gate(command="serve", server="", recorded=2)]).word
+
+
+def test_the_servers_of_a_log_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "MAX_SERVERS", 2)
+    records = RunRecords("7", STRICT)
+    for _ in records.counted(record(server=str(number)) for number in range(9)):
+        pass
+    assert {"0": 1, "1": 1, verdict.OTHERS: 7} == records.lines
+
+
+def test_a_gate_that_got_a_wrong_command_line_has_no_name() -> None:
+    found = judged(gates=[gate(server="", started_up=False, exit_code=2)])
+    assert "a gate with a wrong command line did not start" in found.problems[0]
 
 
 def test_a_word_that_is_met_fails_whatever_else_cannot_be_told() -> None:

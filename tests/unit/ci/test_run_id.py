@@ -18,7 +18,7 @@ def test_an_id_is_accepted(text: str) -> None:
     "text", ["", ".", "..", "../x", "a/b", "a\\b", "-x", "a b", "a\nb", "a:b", "é", "x" * (MAX_LENGTH + 1), "a\n", '"']
 )
 def test_text_that_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="an ID of a run has at most 128"):
+    with pytest.raises(ValueError, match="is not an ID of a run; use at most 128 letters"):
         check_run_id(text)
 
 

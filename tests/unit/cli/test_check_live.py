@@ -42,6 +42,7 @@ def test_a_model_that_fails_makes_the_exit_code_1(run: Run, write: Write) -> Non
     assert "p.yaml: model 'other': no answer (unreachable, " in ended.out
     (told,) = json.loads(run("check", "--live", "--json", "p.yaml").out)["files"]
     assert [("good", None), ("other", "unreachable")] == [(one["model"], one["failure"]) for one in told["live"]]
+    assert [0.000008, None] == [one["cost_usd"] for one in told["live"]]
     (found,) = commands(run("check", "--live", "--format", "github", "p.yaml").out)
     assert ("error", "p.yaml", "4", "5") == (found.name, *(found.properties[key] for key in ("file", "line", "col")))
 

@@ -95,12 +95,24 @@ def test_a_problem_of_the_policy_is_told_with_those_of_the_settings(run: Run, wr
 def test_a_server_without_a_rule_is_told_with_the_names_of_the_policy(run: Run, write: Write) -> None:
     write("p.yaml", POLICY)
     write("s.yaml", SETTINGS.replace("docs", "dcos"))
-    what = "no rule can match a server named 'dcos'; did you mean 'docs'?; rename it, or add a rule for it"
+    what = "no rule can match a server named 'dcos'; did you mean 'docs'? Rename it, or add a rule for it"
     checked, served = both(run)
     assert f"s.yaml:1:1: warning: {what}\n" in checked.out
     assert (0, f"samplegate: warning: {what}\n") == (served.code, served.err)
     write("s.yaml", SETTINGS.replace("docs", "zzz"))
     assert "named 'zzz'; the rules name 'docs'; rename it" in run("check", "s.yaml").out
+
+
+def test_files_that_are_mistaken_for_each_other_are_told_in_one_line(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    write("s.yaml", SETTINGS)
+    ended = run("serve", "--check", "--settings", "p.yaml", "--policy", "p.yaml", "--", "sh")
+    told = "samplegate: p.yaml:1:1: this is a policy, not a settings file; pass it with --policy"
+    assert (2, told) == (ended.code, ended.err.splitlines()[0])
+    assert "unknown setting" not in ended.err
+    ended = run("serve", "--check", "--policy", "s.yaml", "--", "sh")
+    told = "s.yaml:1:1: this is a settings file, not a policy; pass it with --settings, and its policy with --policy\n"
+    assert (2, f"samplegate: {told}") == (ended.code, ended.err)
 
 
 def test_networks_of_the_settings_permit_webhooks(run: Run, write: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,14 @@ def test_what_cannot_be_told_never_passes(made: Made, report: Report) -> None:
     assert (2, True) == (ended.code, "run 7-1: 1 of 2 expected servers have answered" in ended.err)
 
 
+def test_a_log_that_became_a_pipe_is_not_read(made: Made, report: Report) -> None:
+    log = made.folder / "log.jsonl"
+    os.mkfifo(log)  # nobody writes into it, so reading it would never end
+    made.ended(requests=1, log=str(log))
+    ended = report()
+    assert (2, True) == (ended.code, f"{log}: it is not a file any more" in ended.err)
+
+
 def test_half_a_line_is_missed(made: Made, report: Report) -> None:
     made.log(record(1), record(2))
     file = next((made.folder / "state" / "decisions").glob("*.jsonl"))
@@ -175,8 +184,6 @@ def test_a_gate_that_was_killed_passes_only_if_nothing_was_open(made: Made, repo
 
 
 def kill(gate: GateFile) -> None:
-    import os
-
     os.close(gate._fd)
 
 
@@ -193,8 +200,8 @@ def test_the_environment_names_the_run(made: Made, run: Run, monkeypatch: pytest
     ("options", "problem"),
     [
         (["--run"], "--run: no run is known; pass its ID, or set SAMPLEGATE_RUN"),
-        (["--run", "a/b"], "--run: an ID of a run has at most 128 letters"),
-        (["--run", "::error::x"], "--run: an ID of a run has at most 128 letters"),
+        (["--run", "a/b"], "--run: 'a/b' is not an ID of a run; use at most 128 letters"),
+        (["--run", "::error::\n" + "x" * 500], "--run: '::error::\\n" + "x" * 50 + "…' is not an ID of a run"),
         (["--run", "7-1", "--since", "2026-11-01"], "--since: a run has all of its records"),
         (["--run", "7-1", "--json", "--annotations", "github"], "--json: annotations would be between the lines of"),
         (["--junit", "x"], "--junit needs --run"),

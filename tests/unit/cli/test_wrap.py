@@ -111,3 +111,42 @@ def test_clients_lists_files_servers_and_reasons_as_json(run: Run, home: Path) -
     assert ["open", "skipped"] == [server["state"] for server in claude["servers"]]
     assert "1:2: expected a key" in cursor["problem"]
     assert str(home / ".codex/config.toml") in listed["missing"]
+
+
+def test_the_path_of_the_policy_has_no_dots_and_no_link_is_lost(run: Run, home: Path) -> None:
+    for folder in ("sub", "real/sub"):
+        (home / folder).mkdir(parents=True)
+    (home / "real/p.yaml").write_text((home / "p.yaml").read_text())
+    (home / "link").symlink_to("real/sub")
+    for given, expected in (("sub/../p.yaml", "p.yaml"), ("./p.yaml", "p.yaml"), ("link/../p.yaml", "real/p.yaml")):
+        (home / "m.json").write_text(SERVERS)
+        assert 0 == run("wrap", "--policy", given, "--file", "m.json", "--write").code
+        args = json.loads((home / "m.json").read_text())["mcpServers"]["docs"]["args"]
+        assert str(home / expected) == args[2]
+
+
+def test_a_copy_does_not_replace_the_file_itself_or_a_device(run: Run, home: Path) -> None:
+    (home / "m.json").write_text(SERVERS)
+    (home / "link.json").symlink_to("m.json")
+    for out in ("m.json", "link.json"):
+        ended = run("wrap", "--policy", "p.yaml", "--file", "m.json", "--out", out)
+        assert (2, SERVERS) == (ended.code, (home / "m.json").read_text())
+        assert f"--out: {out} is the file itself; name another file, or use --write" in ended.err
+    (home / "null").symlink_to("/dev/null")
+    assert 0 == run("wrap", "--policy", "p.yaml", "--file", "m.json", "--out", "null").code
+    assert Path("/dev/null").is_char_device()
+    ended = run("wrap", "--policy", "p.yaml", "--file", "m.json", "--out", "no/copy.json")
+    assert 2 == ended.code
+    assert "--out: no/copy.json cannot be written: no such file or directory" in ended.err
+
+
+def test_a_file_above_the_current_folder_is_edited_outside_of_home(
+    run: Run, home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    (home / "sub").mkdir()
+    (home / ".mcp.json").write_text(SERVERS)
+    monkeypatch.chdir(home / "sub")
+    ended = run("wrap", "--policy", str(home / "p.yaml"), "--write")
+    assert 0 == ended.code, ended.err
+    assert "samplegate" in (home / ".mcp.json").read_text()

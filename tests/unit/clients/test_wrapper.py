@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
 
+from samplegate.clients.document import Entry, Key
 from samplegate.clients.faults import FileFault
 from samplegate.clients.gate_call import Gate
+from samplegate.clients.json_file import JsonDocument
 from samplegate.clients.plan import Plan, Source, survey, unwrap, wrap
 from samplegate.clients.shapes import SHAPES
 from samplegate.clients.wrapper import Open, Rules, Skipped, Wrapped
@@ -143,6 +146,8 @@ def test_a_wrapped_entry_is_not_wrapped_again() -> None:
         ({"url": "https://x.example/mcp", "headers": {"A": "${B:-${C}}"}}, "variable within"),
         ({"url": "https://x.example/mcp", "headers": {"A": 1}}, "not a mapping of names to strings"),
         ({"url": "https://x.example/mcp", "headers": {"A": "b"}, "env": {}}, "both headers and env"),
+        ({"url": "https://x.example/mcp", "headers": {"A": "b"}, "args": []}, "both url and args"),
+        ({"command": "sh", "args": ["-c", "exec samplegate run --policy p.yaml -- x"]}, "a shell in it"),
         ({"command": 1}, "command is not a string"),
         ({"command": "x", "args": "y"}, "args are not a list"),
         ({"command": "x", "url": "https://x.example"}, "both command and url"),
@@ -155,6 +160,72 @@ def test_an_entry_that_must_not_be_changed_is_skipped_with_its_reason(entry: Any
     text = json.dumps({"mcpServers": {"docs": entry}})
     assert text == wrapped(text)
     assert part in reasons(text)["docs"]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        'bearer_token_env_var = "TOKEN"',
+        'env_http_headers = {"X-Key" = "KEY"}',
+        'oauth = {client_id = "x"}',
+        'oauth_resource = "x"',
+    ],
+)
+def test_codex_keeps_a_server_whose_members_it_refuses_for_a_command(member: str) -> None:
+    text = f'[mcp_servers.docs]\nurl = "https://x.example/mcp"\n{member}\nhttp_headers = {{A = "b"}}\n'
+    source = Source(format="toml", keys=(("mcp_servers",),), rules=Rules(shape=SHAPES["codex"], remote=True))
+    assert text == wrapped(text, source)
+    assert "which the client refuses for a command" in reasons(text, source)["docs"]
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "server"),
+    [
+        ("uvx", ["--from", "x.whl", "samplegate", "run", "--policy", "p", "--", "y", "z"], ["y", "z"]),
+        ("/usr/bin/python3.11", ["-m", "samplegate", "run", "--policy", "p", "--", "y"], ["y"]),
+        ("docker", ["run", "-i", "example/samplegate", "run", "--policy", "p", "--", "y"], None),
+        ("env", ["A=b", "samplegate", "run", "--policy", "p", "--", "y"], None),
+    ],
+)
+def test_a_server_wrapped_by_hand_is_unwrapped_where_it_runs_in_the_same_place(
+    command: str, args: list[str], server: list[str] | None
+) -> None:
+    text = json.dumps({"mcpServers": {"docs": {"command": command, "args": args}}})
+    plan = unwrap(text.encode(), JSON, ())
+    entry = json.loads(plan.after.text)["mcpServers"]["docs"]
+    assert (server or [command, *args]) == [entry["command"], *entry["args"]]
+    assert [f"'{command}' starts samplegate and the server; restore it by hand" if server is None else ""] == [
+        row.refused for row in plan.rows
+    ]
+
+
+@pytest.mark.parametrize("source", [JSON, TOML])
+def test_a_number_of_any_length_is_read_or_refused(source: Source) -> None:
+    for name, text in (("timeout", "1" * 5_000), ("elsewhere", "1" * 100)):
+        if source is JSON:
+            file = f'{{"mcpServers": {{"docs": {{"command": "x", "{name}": {text}}}}}}}'
+        else:
+            file = f'[mcp_servers.docs]\ncommand = "x"\n{name} = {text}\n'
+        if len(text) < 600:
+            assert file == round_trip(file, source)
+        else:
+            with pytest.raises(FileFault, match="number"):
+                wrap(file.encode(), source, GATE)
+
+
+def test_the_work_grows_with_the_number_of_servers_and_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+    read_entries = JsonDocument.entries
+
+    def counted(document: JsonDocument, key: Key) -> Sequence[Entry] | None:
+        nonlocal reads
+        reads += 1
+        return read_entries(document, key)
+
+    monkeypatch.setattr(JsonDocument, "entries", counted)
+    text = json.dumps({"mcpServers": {f"s{i}": {"command": "x"} for i in range(30)}})
+    round_trip(text, JSON)
+    assert reads < 15
 
 
 CODEX: Final = """\

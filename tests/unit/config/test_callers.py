@@ -55,7 +55,9 @@ def test_a_bad_line_of_the_tokens_is_told_without_what_stands_in_it(line: str, w
 
 
 def test_a_tokens_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    assert ["tokens: cannot be read: no such file or directory"] == problems("{tokens_file: tokens}", tmp_path)
+    assert ["tokens: cannot be read: no such file or directory; correct the path"] == problems(
+        "{tokens_file: tokens}", tmp_path
+    )
     (tmp_path / "tokens").write_bytes(b"\xff\xfe")
     assert ["tokens: cannot be read: it is not UTF-8 text"] == problems("{tokens_file: tokens}", tmp_path)
     (tmp_path / "tokens").write_text("#" * (3 * 1024 * 1024))

@@ -32,7 +32,7 @@ def answers(section: str, folder: Path, data: bytes | None) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, ["t: cannot be read: no such file or directory"]),
+        (None, ["t: cannot be read: no such file or directory; correct the path"]),
         ("", []),
         ("\n  \n# a b c d e f\n#\n", []),
         (f"ann ROLE{A}\nben ROLE{'0' * 64}", ["ann", "ben"]),

@@ -104,7 +104,7 @@ def test_a_bad_line_is_told_without_what_stands_in_it(line: str, why: str, tmp_p
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     text = "people: {tokens_file: people}"
-    assert ["people: cannot be read: no such file or directory"] == problems(text, tmp_path)
+    assert ["people: cannot be read: no such file or directory; correct the path"] == problems(text, tmp_path)
     (tmp_path / "people").write_bytes(b"\xff\xfe")
     assert ["people: cannot be read: it is not UTF-8 text"] == problems(text, tmp_path)
     (tmp_path / "people").write_text("#" * (3 * 1024 * 1024))

@@ -56,7 +56,7 @@ def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
         ("Mcp-Session-Id=token", "--header-from: 'Mcp-Session-Id' is a header that the gate sets itself; remove it"),
         ("content-length=token", "--header-from: 'content-length' is a header that the gate sets itself; remove it"),
         ("A B=token", "--header-from: 'A B' is not a valid header name; use letters, digits and -"),
-        ("A=gone", "--header-from: gone: cannot be read: no such file or directory"),
+        ("A=gone", "--header-from: gone: cannot be read: no such file or directory; correct the path"),
         ("A=empty", "--header-from: empty: contains no valid value for the header a; write one line of ASCII into it"),
         ("A=lines", "--header-from: lines: contains no valid value for the header a; write one line of ASCII into it"),
     ],

@@ -233,7 +233,7 @@ def test_a_clients_file_is_taken_as_it_is(tmp_path: Path) -> None:
 
 def test_a_clients_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     text = "servers_file: client.json\npolicy: p\nservers: {fs: {command: run}}\n"
-    assert ["client.json: cannot be read: no such file or directory"] == problems(text, tmp_path)
+    assert ["client.json: cannot be read: no such file or directory; correct the path"] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text("{}")
     assert ["client.json:1:1: has no mcpServers; use a client's configuration file with mcpServers"] == problems(
         text, tmp_path

@@ -153,7 +153,7 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
         ),
         (
             "{url: 'https://x', headers_from: {A: none-such}}",
-            "42: servers.docs.headers_from: none-such: cannot be read: no such file or directory",
+            "42: servers.docs.headers_from: none-such: cannot be read: no such file or directory; correct the path",
         ),
         (
             "{command: x, cwd: ~no-such-user-here/x}",

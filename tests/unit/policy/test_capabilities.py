@@ -266,7 +266,7 @@ def test_check_can_say_what_is_declared_and_what_no_rule_takes() -> None:
     ]
     assert [
         "sampling: advertised; some requests may match no rule",
-        "sampling with tools: not advertised; some requests may match no rule",
+        "sampling with tools: not advertised, because no model accepts tools; some requests may match no rule",
         "form elicitation: advertised if the client declares it; every request matches a rule",
         "URL elicitation: advertised if the client declares it; some requests may match no rule",
     ] == [str(line) for line in describe_offer(compiled(*rules), server="docs")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,18 @@ from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.json_schema import json_schema
 from samplegate.policy.schema import Model, Policy
 from samplegate.yamlfile import envfile
-from samplegate.yamlfile.tree import Fault, Mark, Node, Path, PolicyError, Problem, Unreadable, compose, problems
+from samplegate.yamlfile.tree import (
+    Fault,
+    Mark,
+    Node,
+    Path,
+    PolicyError,
+    Problem,
+    Unreadable,
+    compose,
+    problems,
+)
+from samplegate.yamlfile.tree import Mapping as Tree
 from samplegate.yamlfile.validate import convert, type_of
 
 __all__ = ["LoadedPolicy", "PolicyError", "Problem", "json_schema", "load"]
@@ -41,6 +52,11 @@ LookUp: TypeAlias = Callable[[Sequence[Model]], Table]
 """Looks up litellm's entries for some models. It reads a file, so it is an argument."""
 
 
+SETTINGS: Final = {"policy", "listen", "state", "decision_log", "store", "callers", "servers_file", "log_level"}
+"""Keys that only files with settings have."""
+NO_POLICY: Final = "this is a settings file, not a policy; pass it with --settings, and its policy with --policy"
+
+
 def load(
     text: str,
     *,
@@ -58,6 +74,8 @@ def load(
         root, faults = compose(text)
     except Unreadable as broken:
         raise PolicyError(problems(file, [broken.fault])) from None
+    if isinstance(root, Tree) and not {"version", "rules"} & root.entries.keys() and SETTINGS & root.entries.keys():
+        raise PolicyError(problems(file, [Fault(root.mark, (), NO_POLICY)]))
     draft, found = _read(root, faults, look_up)
     unset = [] if draft is None else _unset(draft, environment)
     found_faults = [*faults, *found, *(unset if missing == "error" else [])]
