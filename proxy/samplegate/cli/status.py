@@ -32,7 +32,7 @@ from samplegate.config.values import address
 from samplegate.errors import InputError, Unavailable
 from samplegate.printable import printable, without_hashes
 from samplegate.runtime.status_socket import StatusFolder, ask
-from samplegate.status.snapshot import MAX_BYTES, GateStatus, Listed, Overview, as_json, read_gate
+from samplegate.status.snapshot import MAX_BYTES, MAX_LISTED, GateStatus, Listed, Overview, as_json, read_gate
 from samplegate.status.table import WIDTH, lines
 from samplegate.urls import url_error
 
@@ -40,6 +40,7 @@ INTERVAL: Final = 2.0  # seconds between two snapshots of --watch
 TIMEOUT: Final = 5.0  # seconds for a daemon's answer
 PROCESS_TIMEOUT: Final = 2.0  # seconds for the answer of a process of the state folder
 MAX_GATES: Final = 200
+ROWS: Final = 24  # of a terminal whose size is not known
 THREADS: Final = 16
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 BEGIN: Final = "\x1b[?1049h\x1b[?25l"
@@ -285,8 +286,9 @@ def _once(places: Places, *, json: bool) -> int:
     return UNREADABLE if answer.failed else OK
 
 
-def _lines(overview: Overview) -> list[str]:
-    return lines(overview, shutil.get_terminal_size((WIDTH, 24)).columns, color=has_color(sys.stdout))
+def _lines(overview: Overview, *, most: int = MAX_LISTED, heading: str = "") -> list[str]:
+    width = shutil.get_terminal_size((WIDTH, ROWS)).columns
+    return lines(overview, width, color=has_color(sys.stdout), most=most, heading=heading)
 
 
 def _watch(places: Places, seconds: float, *, json: bool, pause: Callable[[float], Any] = time.sleep) -> int:
@@ -333,12 +335,13 @@ def _show(overview: Overview, seconds: float, *, json: bool, screen: bool) -> No
         print(without_hashes(dumps(plain), escape=r"\u0023"), flush=True)
         return
     now = datetime.now().astimezone().strftime("%H:%M:%S")
-    found = [f"samplegate status at {now}, every {seconds:g} s", "", *_lines(overview)]
+    heading = f"status at {now}, every {seconds:g} s"
     if not screen:
-        print("\n".join([*found, ""]), flush=True)
+        print("\n".join([*_lines(overview, heading=heading), ""]), flush=True)
         return
-    rows = shutil.get_terminal_size((WIDTH, 24)).lines
+    rows = shutil.get_terminal_size((WIDTH, ROWS)).lines
+    found = _lines(overview, most=max(3, rows // 8), heading=heading)
     if len(found) > rows - 1:
-        found = [*found[: rows - 2], f"{len(found) - rows + 2} more lines: enlarge the terminal"]
-    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in found) + "\x1b[J")
+        found = [*found[: rows - 2], f"and {len(found) - rows + 2} more lines"]
+    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in found) + "\x1b[J")
     sys.stdout.flush()

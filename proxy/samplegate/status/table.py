@@ -16,6 +16,7 @@ from samplegate.durations import duration_text
 from samplegate.money import UNITS, dollars
 from samplegate.printable import printable, without_hashes
 from samplegate.status.snapshot import (
+    MAX_LISTED,
     CallStatus,
     GateStatus,
     LimitStatus,
@@ -47,9 +48,15 @@ _COLORS: Final = {
 """Colors of our own words of state."""
 
 
-def lines(overview: Overview, width: int = WIDTH, *, color: bool = False) -> list[str]:
-    """All of an overview, as lines of at most ``width`` columns. ``color``: with the codes of a terminal."""
-    page = _Page(max(width, MIN_WIDTH), color)
+def lines(
+    overview: Overview, width: int = WIDTH, *, color: bool = False, most: int = MAX_LISTED, heading: str = ""
+) -> list[str]:
+    """All of an overview, as lines of at most ``width`` columns. ``color``: with the codes of a terminal. ``most``:
+    rows of a table."""
+    page = _Page(max(width, MIN_WIDTH), color, most)
+    if heading:
+        page.line(heading)
+        page.line("")
     for gate in overview.gates:
         _gate(page, gate)
         page.line("")
@@ -70,7 +77,7 @@ def lines(overview: Overview, width: int = WIDTH, *, color: bool = False) -> lis
 
 def gate_lines(gate: GateStatus, width: int = WIDTH) -> list[str]:
     """One process."""
-    page = _Page(max(width, MIN_WIDTH), color=False)
+    page = _Page(max(width, MIN_WIDTH), color=False, most=MAX_LISTED)
     _gate(page, gate)
     return page.lines
 
@@ -96,11 +103,11 @@ def _gate(page: _Page, gate: GateStatus) -> None:
         if problem is not None:
             page.problem(problem, "  ")
     _servers(page, gate.servers)
-    _sessions(page, gate.sessions)
-    _calls(page, gate.calls)
     _requests(page, gate.requests)
+    _calls(page, gate.calls)
     _limits(page, gate.limits)
     _reviews(page, gate.reviews)
+    _sessions(page, gate.sessions)
 
 
 def span(seconds: float | None) -> str:
@@ -206,8 +213,9 @@ def _count(number: int, noun: str) -> str:
 class _Page:
     """Lines of at most ``width`` columns. Text is made safe before it gets a color."""
 
-    def __init__(self, width: int, color: bool) -> None:
+    def __init__(self, width: int, color: bool, most: int) -> None:
         self.lines: list[str] = []
+        self._most = most
         self._width = width
         self._color = color
 
@@ -235,6 +243,7 @@ class _Page:
         """A table below its name. ``states`` is the column of words that get a color. Columns without a value are left
         out. If the others do not fit, those at the end are left out, and the widest are cut."""
         self.line(f"  {name}: {total or 'none'}")
+        rows = rows[: self._most]
         if not rows:
             return
         cells = [[_safe(cell) for cell in row] for row in rows]

@@ -117,22 +117,22 @@ def test_everything_that_goes_on_is_there() -> None:
         "    docs    backoff  0         0      0         -",
         "    users   ready    1         2      1         2025-11-25",
         "    problem: docs: its process died 3 times in a row; restarts in 4s",
-        "  sessions: 1",
-        "    caller  age    server  calls  requests  session   protocol",
-        "    docs    1m10s  docs    2      1         350fcf43  2025-11-25",
+        "  open requests: 1",
+        "    waits for     age  expires  decision      kind      rule  effect    during  caller  server",
+        "    reviewer ops  6s   49s      853a98b873bb  sampling  ask   escalate  docs    docs    docs",
         "  calls in flight: 300",
         "    tool or method  age   caller  server  session",
         "    docs            1m1s  docs    docs    350fcf43",
         "    and 299 more",
-        "  open requests: 1",
-        "    waits for     age  expires  decision      kind      rule  effect    during  caller  server",
-        "    reviewer ops  6s   49s      853a98b873bb  sampling  ask   escalate  docs    docs    docs",
         "  limits: 1",
         "    limit  used   of     left   per  resets  waiting  for",
         "    daily  $3.20  $5.00  $1.80  day  9h48m   2        caller docs",
         "  pending reviews: 1",
         "    reviewer  pending  oldest  next expires",
         "    ops       2        1m30s   13m30s",
+        "  sessions: 1",
+        "    caller  age    server  calls  requests  session   protocol",
+        "    docs    1m10s  docs    2      1         350fcf43  2025-11-25",
     ] == gate_lines(gate(), 200)
 
 
@@ -183,10 +183,10 @@ def test_what_is_not_there_takes_one_line_or_none() -> None:
         "  policy    /etc/samplegate/policy.yaml (314aded0c5b7)",
         "  log       none",
         "  servers: none",
-        "  sessions: none",
-        "  calls in flight: none",
         "  open requests: none",
+        "  calls in flight: none",
         "  limits: none",
+        "  sessions: none",
     ] == gate_lines(empty)
 
 
@@ -199,7 +199,9 @@ def test_without_a_gate_the_state_is_shown() -> None:
 
 def test_an_unknown_maximum_is_a_question_mark() -> None:
     unknown = LimitStatus(limit="d", quantity="requests", per="1h", key={}, max=None, used=3.0, left=None)
-    assert "    d      3     ?   ?     requests  1h" == gate_lines(gate(limits=listed([unknown])), 200)[-4]
+    assert (
+        "    d      3     ?   ?     requests  1h" == gate_lines(gate(limits=listed([unknown]), reviews=None), 200)[-4]
+    )
 
 
 @pytest.mark.parametrize(
