@@ -10,10 +10,8 @@ import heapq
 import os
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
@@ -72,73 +70,92 @@ class Conversations(msgspec.Struct, frozen=True):
 def conversations(wirings: Iterable[SessionWiring], now: float) -> Conversations:
     """The status of conversations at ``now``, by their clock: the oldest of each kind, and counts of all."""
     wirings = sorted(wirings, key=lambda wiring: wiring.began)
-    sessions: list[SessionStatus] = []
-    calls: list[CallStatus] = []
+    calls: list[tuple[float, SessionWiring, OpenCall]] = []
     requests: list[tuple[SessionWiring, PendingRequest]] = []
-    counts: dict[str, Counter[str]] = {}
-    protocols: dict[str, set[str | None]] = {}
+    counts: dict[str, _Counts] = {}
+    numbers: list[int] = []
     total_calls = examined = 0
     for wiring in wirings:
-        state = wiring.state
+        number = len(wiring.state.inflight.asked)
         if examined < MAX_CALLS:
             open_calls = wiring.relay.session.open_calls()
             number = len(open_calls)
             examined += number
-            calls += _calls(wiring, open_calls, now)
-        else:
-            number = len(state.inflight.asked)
-        pending = [one for round in list(wiring.rounds.values()) for one in round.values()]
-        requests += [(wiring, one) for one in pending]
+            # in a session, requests are kept in the order of their arrival
+            calls += ((now if call.since is None else call.since, wiring, call) for call in open_calls[:MAX_LISTED])
+        for round in wiring.rounds.values():
+            requests += ((wiring, pending) for pending in round.values())
+        numbers.append(number)
         total_calls += number
-        count = counts.setdefault(wiring.server, Counter())
-        count.update(sessions=1, calls=number, requests=len(pending), ready=int(state.answered))
-        protocol = state.revision or (MODERN[0] if state.answered else None)
-        protocols.setdefault(wiring.server, set()).add(protocol)
-        if len(sessions) < MAX_LISTED:
-            sessions.append(
-                SessionStatus(
-                    id=state.token,
-                    server=shown(wiring.server),
-                    caller=shown(state.caller),
-                    protocol=protocol,
-                    age=max(0.0, now - wiring.began),
-                    calls=number,
-                    requests=len(pending),
-                )
-            )
-    oldest = heapq.nlargest(MAX_LISTED, requests, key=lambda each: now - each[1].started)
-    oldest_calls = heapq.nlargest(MAX_LISTED, calls, key=lambda call: -1.0 if call.age is None else call.age)
+        count = counts.get(wiring.server)
+        if count is None:
+            count = counts[wiring.server] = _Counts()
+        count.add(wiring, number)
+    for wiring, _ in requests:
+        counts[wiring.server].requests += 1
+    oldest_calls = heapq.nsmallest(MAX_LISTED, calls, key=lambda each: each[0])
+    oldest = heapq.nsmallest(MAX_LISTED, requests, key=lambda each: each[1].started)
+    oldest_sessions = zip(wirings[:MAX_LISTED], numbers, strict=False)
     return Conversations(
-        listed(sessions, len(wirings)),
-        listed(oldest_calls, total_calls),
+        listed((_session(wiring, number, now) for wiring, number in oldest_sessions), len(wirings)),
+        listed((_call(wiring, call, now) for _, wiring, call in oldest_calls), total_calls),
         listed((_request(wiring, one, now) for wiring, one in oldest), len(requests)),
-        {name: _server(name, count, protocols[name]) for name, count in counts.items()},
+        {name: count.status(name) for name, count in counts.items()},
     )
 
 
-def _server(name: str, count: Counter[str], protocols: set[str | None]) -> ServerStatus:
-    known = protocols - {None}
-    return ServerStatus(
-        name=shown(name),
-        state="ready" if count["ready"] else "starting",
-        protocol=known.pop() if len(known) == 1 else None,
-        sessions=count["sessions"],
-        calls=count["calls"],
-        requests=count["requests"],
-    )
+class _Counts:
+    """What the conversations of one server do."""
 
+    def __init__(self) -> None:
+        self.sessions = self.calls = self.requests = 0
+        self._ready = False
+        self._protocols: set[str | None] = set()
 
-def _calls(wiring: SessionWiring, calls: list[OpenCall], now: float) -> Iterator[CallStatus]:
-    """The calls of one session. In a session, requests are kept in the order of their arrival."""
-    for call in islice(calls, MAX_LISTED):
-        yield CallStatus(
-            server=shown(wiring.server),
-            caller=shown(wiring.state.caller_on(call.stream) if call.caller is None else call.caller),
-            session=wiring.state.token,
-            method=shown(call.method),
-            tool=None if call.tool is None else shown(call.tool),
-            age=None if call.since is None else max(0.0, now - call.since),
+    def add(self, wiring: SessionWiring, calls: int) -> None:
+        self.sessions += 1
+        self.calls += calls
+        self._ready = self._ready or wiring.state.answered
+        self._protocols.add(_protocol(wiring))
+
+    def status(self, name: str) -> ServerStatus:
+        known = self._protocols - {None}
+        return ServerStatus(
+            name=shown(name),
+            state="ready" if self._ready else "starting",
+            protocol=known.pop() if len(known) == 1 else None,
+            sessions=self.sessions,
+            calls=self.calls,
+            requests=self.requests,
         )
+
+
+def _protocol(wiring: SessionWiring) -> str | None:
+    """The protocol version that is spoken with the server."""
+    return wiring.state.revision or (MODERN[0] if wiring.state.answered else None)
+
+
+def _session(wiring: SessionWiring, calls: int, now: float) -> SessionStatus:
+    return SessionStatus(
+        id=wiring.state.token,
+        server=shown(wiring.server),
+        caller=shown(wiring.state.caller),
+        protocol=_protocol(wiring),
+        age=max(0.0, now - wiring.began),
+        calls=calls,
+        requests=sum(len(round) for round in wiring.rounds.values()),
+    )
+
+
+def _call(wiring: SessionWiring, call: OpenCall, now: float) -> CallStatus:
+    return CallStatus(
+        server=shown(wiring.server),
+        caller=shown(wiring.state.caller_on(call.stream) if call.caller is None else call.caller),
+        session=wiring.state.token,
+        method=shown(call.method),
+        tool=None if call.tool is None else shown(call.tool),
+        age=None if call.since is None else max(0.0, now - call.since),
+    )
 
 
 def _request(wiring: SessionWiring, pending: PendingRequest, now: float) -> RequestStatus:
