@@ -28,7 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", type=Path, metavar="FILE", help="policy file (default: the one in the settings)")
     parser.add_argument("--listen", metavar="HOST:PORT", help="listen address for clients (default: 127.0.0.1:8080)")
     parser.add_argument(
-        "--admin-listen", metavar="HOST:PORT", help="listen address for metrics, health and reload (default: none)"
+        "--admin-listen",
+        metavar="HOST:PORT",
+        help="listen address for metrics, health, status and reload (default: none)",
     )
     parser.add_argument(
         "--server",

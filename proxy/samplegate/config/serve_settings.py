@@ -100,12 +100,12 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
     admin_listen: Annotated[
         str | None,
         Meta(
-            description="`HOST:PORT` of the operators' listener, for metrics, health and reload.",
+            description="`HOST:PORT` of the operators' listener, for metrics, health, status and reload.",
             extra=_ADDRESS,
         ),
     ] = None
     admin_token_file: Annotated[
-        Path | None, Meta(description="The file with the token that `POST /reload` requires.")
+        Path | None, Meta(description="The file with the token that `POST /reload` and `GET /status` require.")
     ] = None
     reviews_listen: Annotated[
         str | None,

@@ -50,13 +50,15 @@ class StatusFolder:
 
     @classmethod
     def open(cls, state: Path, *, make: bool) -> StatusFolder:
-        """Open the folder. ``make`` creates it. Raises OSError, and PermissionError if others may write to it."""
+        """Open the folder. ``make`` creates it, for a socket of ours. Raises OSError, and PermissionError if others may
+        write to it. Root may read those of others."""
         path = state / FOLDER
         if make:
             make_folder(path)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         found = os.fstat(fd)
-        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        others = found.st_uid != os.geteuid() and (make or os.geteuid() != 0)
+        if others or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             os.close(fd)
             raise PermissionError(0, "it belongs to another user, or others may write to it")
         return cls(path, fd)

@@ -17,6 +17,7 @@ from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, Sampl
 from samplegate.policy.schema import Model
 from samplegate.sampler import process
 from samplegate.sampler.client import Models
+from samplegate.sampler.process import WorkerState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -73,6 +74,10 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def calls_in_flight(models: Models) -> int:
+    return 0 if models.worker is None else models.worker.calls
+
+
 async def test_a_scripted_model_answers_and_starts_no_worker(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "trial.yaml").write_text("cases: [{answer: scripted words}]", "utf-8")
     trial = Model(name="trial", model="scripted", cases="trial.yaml")
@@ -101,6 +106,33 @@ async def test_nothing_is_started_before_the_first_request(environment: dict[str
         assert models.pid is None
         assert isinstance(await models.sample(request(), ignore_progress), Sampled)
         assert models.pid is not None
+
+
+async def test_the_state_of_the_worker_is_known_at_each_moment(environment: dict[str, str]) -> None:
+    async with running(DEAF, environment) as models, anyio.create_task_group() as group:
+        assert WorkerState("not started") == models.worker
+        group.start_soon(models.warm)
+        await anyio.wait_all_tasks_blocked()
+        assert models.worker is not None
+        assert "starting" == models.worker.state
+        await models.warm()
+        assert WorkerState("ready", pid=models.pid) == models.worker
+        group.start_soon(models.sample, request(), ignore_progress)
+        with anyio.fail_after(60):
+            while not calls_in_flight(models):  # noqa: ASYNC110 - a call gives no event
+                await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+    async with running(MORTAL, environment) as models:
+        await models.sample(request(), ignore_progress)
+        assert models.worker is not None
+        assert ("not started", True) == (models.worker.state, "exited with code 7" in str(models.worker.problem))
+    async with running(STILLBORN, environment) as models:
+        await models.sample(request(), ignore_progress)
+        assert models.worker is not None
+        assert "failed" == models.worker.state
+        assert "exited with code 3" in str(models.worker.problem)
+        assert models.worker.retry_in is not None
+        assert 0 < models.worker.retry_in <= process.FIRST_PAUSE
 
 
 async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_worker(environment: dict[str, str]) -> None:
