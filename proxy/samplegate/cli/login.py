@@ -121,7 +121,7 @@ class Place(msgspec.Struct, frozen=True):
             problems.append(NO_STATE)
         if problems:
             raise InputError("\n".join(problems))
-        return cls(values["state"], servers)
+        return cls(values["state"].absolute(), servers)
 
 
 def _log_in(place: Place, args: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ from samplegate.urls import is_open
 AUTHORIZATION: Final = "Authorization"
 LOCK_TIME: Final = 45.0  # seconds to wait for another gate's renewal, which takes at most 30
 PAUSE: Final = 5.0  # seconds without a new attempt after a failed one
+_EVERY_SCOPE: Final = "the token has every scope that it asks for"
 CLOSE: Final = 1.0  # seconds at the end for a renewal under way: its refresh token may be the only valid one
 
 
@@ -123,12 +124,14 @@ class OAuthCredentials:
             return True  # renewed since
         if self._headless:
             if status == 403 and login is not None and _has_scope(login, challenge.scope):
-                raise Unavailable("it denied the request, although the token has every scope that it asks for")
+                raise Unavailable(f"it denied the request, although {_EVERY_SCOPE}")
             await self._renew(login, challenge)
             return True
         if login is None:
             raise Unavailable(self._no_login(challenge.scope))
         if status == 403:
+            if _has_scope(login, challenge.scope):
+                raise Unavailable(f"it denied the request, although {_EVERY_SCOPE}")
             scope = _union(login.scope, challenge.scope)
             needed = f"the scope {challenge.scope!r}" if challenge.scope else "another scope"
             raise Unavailable(f"this request needs {needed}, which its login does not have; {self._remedy(scope)}")
@@ -217,7 +220,7 @@ class OAuthCredentials:
         url = "URL" if "?" in self._url else shlex.quote(self._url)
         options = "" if scope is None else f" --scope {shlex.quote(scope)}"
         if self._state != state_folder(os.environ):
-            options += f" --state {shlex.quote(str(self._state))}"
+            options += f" --state {shlex.quote(str(self._state.absolute()))}"
         return f"run: samplegate login {self._name} --url {url}{options}"
 
 
@@ -230,8 +233,10 @@ def _union(granted: str | None, asked: str | None) -> str | None:
 
 
 def _sdk(remedy: str) -> Renews:
+    from samplegate.oauth.endpoints import tls_context
     from samplegate.oauth.renewal import SdkRenewal
 
+    tls_context()
     return SdkRenewal(remedy)
 
 

@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -35,13 +36,17 @@ _GET_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 class OAuthFault(Exception):
     """No token was obtained. The text is one sentence without secrets and without an end."""
 
-    def __init__(self, reason: str, *, code: str | None = None, transient: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, code: str | None = None, transient: bool = False, remedy: str | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.code = code
         """OAuth's error code, such as ``invalid_grant``."""
         self.transient = transient
         """Whether a later attempt may succeed."""
+        self.remedy = remedy
+        """What to do, if that is not the same for all faults; empty if the reason says it."""
 
 
 def origin_of(url: str) -> str:
@@ -208,10 +213,16 @@ def json_object(text: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+@cache
+def tls_context() -> ssl.SSLContext:
+    """The context of all connections. Reading the certificates of the system takes up to 0.4 s."""
+    return ssl.create_default_context()
+
+
 @asynccontextmanager
 async def http_client() -> AsyncIterator[httpx2.AsyncClient]:
     """A client without proxies, cookies of others, redirects and retries."""
     async with httpx2.AsyncClient(
-        verify=ssl.create_default_context(), trust_env=False, follow_redirects=False, timeout=httpx2.Timeout(TIME)
+        verify=tls_context(), trust_env=False, follow_redirects=False, timeout=httpx2.Timeout(TIME)
     ) as http:
         yield http

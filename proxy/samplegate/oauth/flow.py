@@ -44,6 +44,7 @@ from samplegate.oauth.endpoints import Endpoints, OAuthFault, http_client, json_
 from samplegate.oauth.login_file import Login, is_token
 from samplegate.printable import printable
 
+MAX_NOTES: Final = 10
 FLOW_TIME: Final = 30.0  # seconds for all requests of a flow without a user
 REVISION: Final = "2025-11-25"
 """Version of the request that is authenticated: from 2025-06-18 on, token requests name the resource (RFC 8707)."""
@@ -169,12 +170,16 @@ class _Flow:
             return _checked_token(response)
         if metadata.registration_endpoint is None:
             raise OAuthFault(
-                f"{origin_of_any(str(metadata.issuer))} does not register clients by itself; register one there and"
-                " pass its ID with --client-id"
+                f"{origin_of_any(str(metadata.issuer))} does not register clients by itself",
+                remedy="register a client there, and pass its ID with --client-id",
             )
         response = await self._endpoints.send(request, "client registration")
         if response.status_code not in (200, 201):
             raise self._endpoints.refusal(response, "client registration")
+        uris = (json_object(response.content) or {}).get("redirect_uris")
+        wanted = [str(uri) for uri in self._provider.context.client_metadata.redirect_uris or []]
+        if isinstance(uris, list) and uris and not set(wanted) <= set(map(str, uris)):
+            raise OAuthFault(f"{origin_of_any(url)} registered the gate with another redirect URI")
         return response
 
     def _resource_metadata(self, response: httpx2.Response) -> httpx2.Response:
@@ -185,13 +190,13 @@ class _Flow:
             elif "scopes_supported" in found:
                 self._asked_scope = True
         else:
-            self._note(response, f"answered with HTTP {response.status_code}")
+            self._note(response, _status_of(response))
         return response
 
     def _server_metadata(self, response: httpx2.Response) -> httpx2.Response:
         """The authorization server's metadata, checked, without scopes that the MCP server did not ask for."""
         if response.status_code != 200:
-            self._note(response, f"answered with HTTP {response.status_code}")
+            self._note(response, _status_of(response))
             return response
         found = json_object(response.content)
         if found is None:
@@ -242,13 +247,15 @@ class _Flow:
         if self._issuer is not None and not _same_issuer(issuer, self._issuer):
             raise OAuthFault(
                 f"the server's authorization server is {_shown(issuer)}, but the client is registered at"
-                f" {_shown(self._issuer)}, so no secret was sent"
+                f" {_shown(self._issuer)}, so no secret was sent",
+                remedy="correct the issuer",
             )
 
     def _note(self, response: httpx2.Response, what: str) -> None:
-        if len(self._endpoints.notes) < 10:
-            parts = urlsplit(str(response.request.url))
-            self._endpoints.notes.append(f"{_shown(f'{parts.scheme}://{parts.netloc}{parts.path}')} {what}")
+        parts = urlsplit(str(response.request.url))
+        note = f"{_shown(f'{parts.scheme}://{parts.netloc}{parts.path}')} {what}"
+        if note not in self._endpoints.notes and len(self._endpoints.notes) < MAX_NOTES:
+            self._endpoints.notes.append(note)
 
     def _no_metadata(self) -> OAuthFault:
         notes = "; ".join(self._endpoints.notes)
@@ -269,6 +276,12 @@ class _Flow:
             if self._provider.context.oauth_metadata is None
             else OAuthFault("the authorization server sent an invalid answer")
         )
+
+
+def _status_of(response: httpx2.Response) -> str:
+    if 300 <= response.status_code < 400:
+        return f"redirected elsewhere (HTTP {response.status_code}), which the gate does not follow"
+    return f"answered with HTTP {response.status_code}"
 
 
 _SDK_FAULTS: Final = {
@@ -421,7 +434,7 @@ async def challenge_of(url: str, headers: Mapping[str, str]) -> Challenge:
         endpoints = Endpoints(url, http)
         why = endpoints.url_fault(url)
         if why is not None:
-            raise OAuthFault(f"the server's URL {why}; tokens are only sent over https")
+            raise OAuthFault(f"the server's URL {why}", remedy="use https, because tokens are only sent over https")
         return await _first_challenge(endpoints, httpx2.Request("POST", url, headers=own, content=body))
 
 

@@ -1,18 +1,19 @@
-"""A user's login to a server, and its end: what `samplegate login` and `samplegate logout` do."""
+"""A user's login to a server, and its end: what `samplegate login` and `samplegate logout` do. The SDK is imported
+when there is something to do with it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from samplegate.config.oauth import OAuthSettings
 from samplegate.errors import Unavailable
-from samplegate.oauth import flow
-from samplegate.oauth.endpoints import OAuthFault
 from samplegate.oauth.login_file import Login, LoginFile
-from samplegate.oauth.loopback import LoopbackReceiver
+
+if TYPE_CHECKING:
+    from samplegate.oauth.loopback import LoopbackReceiver
 
 LOCK_TIME: Final = 45.0  # seconds for a gate's renewal
 
@@ -47,6 +48,10 @@ async def log_in(
 ) -> Login:
     """Log in and write the login's file, which is unchanged until then. ``show`` gets the URL where the user logs in;
     ``waits`` is the time in seconds for everything. Raises Unavailable."""
+    from samplegate.oauth import flow
+    from samplegate.oauth.endpoints import OAuthFault
+    from samplegate.oauth.loopback import LoopbackReceiver
+
     file = LoginFile(state, name)
     try:
         challenge = await flow.challenge_of(url, headers)
@@ -54,21 +59,30 @@ async def log_in(
             receiver = await LoopbackReceiver.open(port)
         except OSError as problem:
             why = (problem.strerror or str(problem)).lower()
-            raise OAuthFault(f"127.0.0.1:{port} cannot be bound for the answer of the browser: {why}") from None
+            raise OAuthFault(
+                f"127.0.0.1:{port} cannot be bound for the answer of the browser: {why}", remedy="use another port"
+            ) from None
         try:
             login = await flow.log_in(url, settings, challenge, _Browser(receiver, show), waits=waits)
+        except TimeoutError:
+            raise OAuthFault(
+                f"nobody logged in within {waits:g} s{_ignored(receiver.ignored)}", remedy="run the command again"
+            ) from None
         finally:
             await receiver.aclose()
     except OAuthFault as fault:
-        raise Unavailable(f"login {name}: {fault.reason}") from None
-    except TimeoutError:
-        raise Unavailable(f"login {name}: nobody logged in within {waits:g} s; run the command again") from None
+        usual = "check the network, and try again" if fault.transient else "report this to the server's operator"
+        raise Unavailable(f"login {name}: {fault.reason}; {fault.remedy or usual}") from None
     lock = await asyncio.to_thread(file.lock, LOCK_TIME)
     try:
         file.write(login)
     finally:
         lock.release()
     return login
+
+
+def _ignored(count: int) -> str:
+    return f" ({count} answers that did not belong to this login were ignored)" if count else ""
 
 
 async def log_out(name: str, state: Path) -> tuple[bool, str | None]:
@@ -84,6 +98,9 @@ async def log_out(name: str, state: Path) -> tuple[bool, str | None]:
             return False, str(problem)
         if login is None:
             raise Unavailable(f"logout: there is no login {name}; list them with: samplegate login --status")
+        from samplegate.oauth import flow
+        from samplegate.oauth.endpoints import OAuthFault
+
         try:
             why = None if await flow.revoke(login) else "the authorization server offers no revocation"
         except OAuthFault as fault:

@@ -36,6 +36,8 @@ class LoopbackReceiver:
         self._port = port
         self._state: bytes | None = None
         self._connections = 0
+        self.ignored = 0
+        """Number of answers without the state of the login."""
         self._answer: asyncio.Future[tuple[str, str | None, str | None]] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -110,6 +112,7 @@ class LoopbackReceiver:
         values = {name: value for name, [value] in found.items()}
         state = values.get("state", "")
         if not hmac.compare_digest(state.encode(), self._state):
+            self.ignored += 1
             return _http(400, _REFUSED)
         self._take(values)
         return _http(200, _RECEIVED)
@@ -121,7 +124,8 @@ class LoopbackReceiver:
             shown = printable(values["error"][:64])
             if values.get("error_description"):
                 shown += f" ({printable(values['error_description'][:300])})"
-            self._answer.set_exception(OAuthFault(f"the authorization server refused the login: {shown}"))
+            fault = OAuthFault(f"the authorization server refused the login: {shown}", remedy="log in again")
+            self._answer.set_exception(fault)
         elif not values.get("code"):
             self._answer.set_exception(OAuthFault("the authorization server sent the browser back without a code"))
         else:

@@ -106,7 +106,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
         call = opening.call
         if f.kind == "error":
             return self.io.answer(
-                call, frames.error(call.id, results.INTERNAL, "the server rejected server/discover", f.payload)
+                call, frames.error(call.id, results.INTERNAL, translation.rejected(DISCOVER, f.payload), f.payload)
             ), None
         try:
             result = initialize_result(

@@ -479,7 +479,8 @@ class ModernClient:
         if what == "opened":
             return self._all_open()
         if what == "refused":
-            return self._not_opened("the server rejected initialize", f.payload if f.kind == "error" else None)
+            error = f.payload if f.kind == "error" else None
+            return self._not_opened("the server rejected initialize", error)
         return [Note("bridge.refused", {"server": self.state.server, "method": what})] if f.kind == "error" else []
 
     def _all_open(self) -> Effects:
@@ -503,10 +504,11 @@ class ModernClient:
     def _not_opened(self, fault: str, error: bytes | None = None) -> Effects:
         """Answer all waiting requests with an error; the next request tries to open the server again."""
         data = None if error is None else rawjson.dump({"initialize": msgspec.Raw(error)})
+        message = fault if error is None else translation.rejected(INITIALIZE, error)
         out: Effects = [Note("bridge.closed", {"server": self.state.server, "fault": fault})]
         for held in self._handshake.waiting.take():
             if held.frame.kind == "request" and held.frame.id is not None:
-                out.append(ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, fault, data), True))
+                out.append(ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, message, data), True))
         return out
 
 

@@ -343,6 +343,19 @@ def _fits(tool: bytes) -> bool:
     return schema is None or rawjson.string(rawjson.lookup(schema, "type")) == "object"
 
 
+MAX_REASON: Final = 1_000  # characters
+
+
+def rejected(method: str, error: bytes | None) -> str:
+    """The message for a client whose server rejected the gate's own request, with the server's or the connection's
+    reason: many clients show the message only."""
+    try:
+        reason = string(lookup(error, "message"))
+    except Malformed:
+        reason = None
+    return f"the server rejected {method}{f': {reason[:MAX_REASON]}' if reason else ''}"
+
+
 def legacy_error(f: Frame) -> bytes:
     """The line of an error for the client, unchanged except for codes that its era does not have (R118)."""
     return rawjson.splice(f.raw, ("error", "code"), rawjson.dump(results.INTERNAL)) if f.code in OF_MODERN else f.raw
