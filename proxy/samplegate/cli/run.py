@@ -149,7 +149,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def add_oauth_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of client credentials, which `run` and `serve` share."""
     for option, (value, text) in OAUTH.items():
-        parser.add_argument(option, metavar=value, help=text)
+        parser.add_argument(option, type=Path if value == "FILE" else str, metavar=value, help=text)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -39,7 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remote",
         action="store_true",
-        help="also wrap servers at a URL without headers or with OAuth, to which the client may sign in itself",
+        help="also wrap servers at a URL without headers or with OAuth, where the client may sign in itself;"
+        " `samplegate login` logs the gate in",
     )
     parser.add_argument(
         "--run-arg",

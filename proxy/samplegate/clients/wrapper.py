@@ -20,6 +20,7 @@ from samplegate.clients.shapes import Shape
 from samplegate.secret_names import looks_secret
 
 OAUTH: Final = ("oauth", "auth")
+LOG_IN: Final = "log the gate in with `samplegate login NAME --url URL`, and wrap it with --remote"
 """Members that configure the client's own sign-in."""
 VARIABLE: Final = "MCP_HEADER_"
 MAX_WORD: Final = 12  # characters of a value in a URL that is too short to be a key
@@ -177,9 +178,9 @@ def _client_fault(entry: Entry, rules: Rules) -> str | None:
     if rules.remote:
         return None
     if any(name in members for name in OAUTH):
-        return "it uses the client's own sign-in (OAuth); --remote wraps it anyway"
+        return f"it uses the client's own sign-in (OAuth); {LOG_IN}"
     if not entry.plain.get(rules.shape.headers):
-        return "it has no headers, so it may need the client's own sign-in (OAuth); --remote wraps it anyway"
+        return f"it has no headers, so it may need the client's own sign-in (OAuth); if so, {LOG_IN}"
     return None
 
 
