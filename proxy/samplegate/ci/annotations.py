@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -20,6 +20,10 @@ MOST: Final = 10
 """Annotations of a level that GitHub shows for a step."""
 MAX_MESSAGE: Final = 4_000  # characters; the runner cuts at 4,096
 MAX_TITLE: Final = 255  # GitHub's limit
+
+RUNNERS: Final = ("GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
+"""Variables of CI systems that read commands from output: GitHub Actions (and Gitea, Forgejo), Azure Pipelines and
+TeamCity."""
 
 _START: Final = re.compile(r"\A([^!-~]*):(?=[^!-~]*:)")
 """The first colon of ``::``, with nothing visible before it. The runner ignores some characters outside of ASCII, so
@@ -56,6 +60,11 @@ def annotation_lines(annotations: Iterable[Annotation]) -> list[str]:
         if number > MOST
     ]
     return lines
+
+
+def reads_commands(environ: Mapping[str, str]) -> bool:
+    """Whether this is a job of a CI system that takes some lines of its output for commands."""
+    return any(environ.get(name) for name in RUNNERS)
 
 
 def inert(line: str) -> str:

@@ -34,6 +34,7 @@ from samplegate.audit.playback import Playback
 from samplegate.audit.runs import GateFile, new_state, remove_old_runs
 from samplegate.audit.verdict import MEANINGS, FailOn
 from samplegate.audit.verdict import STRICT as STRICT_WORDS
+from samplegate.ci.annotations import reads_commands
 from samplegate.ci.run_id import VARIABLE, check_run_id, run_id_of_ci
 from samplegate.config.settings import settings_hash
 from samplegate.durations import duration_text
@@ -59,7 +60,7 @@ from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
 from samplegate.text import escaped, print_line
 from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
-from samplegate.transport.subprocess import ServerProcess, exit_code, start_child
+from samplegate.transport.subprocess import ServerProcess, exit_code, start_child, stderr_log
 from samplegate.yamlfile.tree import quoted
 from samplegate.yamlfile.validate import did_you_mean
 
@@ -403,9 +404,16 @@ async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[floa
 
 @asynccontextmanager
 async def _child(run: Run, relay: Relay) -> AsyncIterator[ServerSide]:
-    """Start the server as a child process. Raises CannotStart."""
+    """Start the server as a child process. Raises CannotStart.
+
+    It inherits our stderr, except where a CI runner takes lines of it for commands: there its lines are logged.
+    """
     child = await start_child(
-        run.command, relay.server, env=run.server_environment, max_line=run.settings.max_frame_bytes
+        run.command,
+        relay.server,
+        env=run.server_environment,
+        max_line=run.settings.max_frame_bytes,
+        on_stderr=stderr_log(run.log, run.settings.server) if reads_commands(os.environ) else None,
     )
     yield ServerSide(
         lambda own: relay.connect(own, child.link),

@@ -23,7 +23,7 @@ from samplegate.runtime.flow import STANDALONE, HttpClientWriter, HttpServerWrit
 from samplegate.runtime.relay import Relay
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
 from samplegate.transport.stdio import CannotStart
-from samplegate.transport.subprocess import start_child
+from samplegate.transport.subprocess import start_child, stderr_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -79,7 +79,7 @@ class Process:
             env=environment,
             cwd=server.cwd,
             max_line=self._max_frame,
-            on_stderr=self._log_stderr,
+            on_stderr=stderr_log(self._log, self._server.name),
             together=True,
         )
         relay.connect_server(shared_process_writer(child.link))
@@ -87,12 +87,6 @@ class Process:
             yield child.exited
         finally:
             await child.stop()
-
-    def _log_stderr(self, line: str, left_out: int) -> None:
-        """Log a line of the server's stderr. It is free text, never a frame."""
-        self._log.info(
-            "server.logged", server=self._server.name, line=line, **({"left_out": left_out} if left_out else {})
-        )
 
 
 class RemoteServer:

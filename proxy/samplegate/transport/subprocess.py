@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from samplegate.errors import Log
 from samplegate.files import missing_hint
 from samplegate.transport.fd_streams import PIPE_SIZE
 from samplegate.transport.lines import MAX_LINE, Receiver
@@ -108,6 +109,15 @@ class Stderr(asyncio.Protocol):
             self._tell(_text(first), left_out)
             for line in others:
                 self._tell(_text(line), 0)
+
+
+def stderr_log(log: Log, server: str) -> Tell:
+    """A function that logs lines of a server's stderr. They are free text, never frames."""
+
+    def tell(line: str, left_out: int) -> None:
+        log.info("server.logged", server=server, line=line, **({"left_out": left_out} if left_out else {}))
+
+    return tell
 
 
 def _text(line: bytes) -> str:

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Final
 
 import pytest
 from watchfiles import watch
 
+from tests.fakes.github_runner import commands
 from tests.fakes.run_command import FORM, POLICY, SAMPLE, RunCommand
 from tests.paths import PROXY
 
@@ -268,6 +270,19 @@ def test_what_a_peer_chose_drives_neither_a_terminal_nor_a_ci_system(run: RunCom
     (line,) = [line for line in said.splitlines() if "sampling during" in line]
     assert line.startswith("samplegate: ")
     assert r"t\n::error::\x1b[2J\u202e#\x23vso[x]: unanswered" in line
+
+
+FORGED: Final = "::error::forged\n  ::stop-commands::x\n##[add-mask]masked\nlast words"
+
+
+@pytest.mark.parametrize("runner", ["", "GITHUB_ACTIONS"])
+def test_a_servers_stderr_has_no_command_where_a_ci_runner_reads_it(run: RunCommand, runner: str) -> None:
+    server = f"import sys; sys.stdin.readline(); sys.stderr.write({FORGED!r})"
+    client = run(command=(sys.executable, "-S", "-c", server), environment={runner: "true"} if runner else {})
+    client.write(id=0, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
+    _, said = client.end()
+    assert (True, True) == ("forged" in said, "last words" in said)
+    assert ([] if runner else ["error", "stop-commands", "add-mask"]) == [found.name for found in commands(said)]
 
 
 def test_a_flood_of_refused_frames_does_not_flood_the_log(run: RunCommand) -> None:
