@@ -165,6 +165,7 @@ docs: dev ## regenerate the tables in the documentation from the descriptions in
 SITE ?= build/site
 site: dev ## build the documentation site in build/site/, with search; needs no network, and a broken link is an error
 	@$(BIN)/python -m docs.site $(SITE)
+	@echo "$(SITE)/index.html"
 
 types: dev ## mypy --strict and pyright
 	@$(BIN)/mypy

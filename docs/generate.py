@@ -91,7 +91,6 @@ VALUES: Final = {
     ("EscalateRule", "reviewer"): "name of a [reviewer](#reviewers)",
     ("Expect", "content"): "as in the result",
     ("ForwardRule", "limits"): "list of names of [limits](#limits)",
-    ("Limit", "per"): "duration, `day`, `month`, `call`, `run`, `process`",
     ("Limit", "tz"): "time zone",
     ("Model", "api_base"): "http(s) URL",
     ("Policy", "hints"): "mapping, see [hints](#hints)",
@@ -103,7 +102,6 @@ VALUES: Final = {
     ("Range", "min"): "number from 0",
     ("Sampling", "maxTokens"): "number",
     ("Said", "answer"): "string, content blocks or values",
-    ("Server", "peer_timeout"): "duration, or `none`",
     ("Webhook", "url"): "http(s) URL",
     ("With", "models"): "list of names",
 }
@@ -183,7 +181,8 @@ def _kind(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{word}`" for word in schema["enum"])
     if "(ms|s|m|h)" in schema.get("pattern", ""):
-        return "duration"
+        words = re.findall(r"\|(\w+)", schema["pattern"].partition("(ms|s|m|h)")[2])
+        return ", ".join(["duration", *(f"`{word}`" for word in words)])
     match schema.get("type"):
         case "boolean":
             return "true, false"

@@ -37,6 +37,10 @@ html_theme = "furo"
 html_theme_options: dict[str, list[str]] = {
     "top_of_page_buttons": []
 }  # they lead to a repository, which has no address yet
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs" / "site" / "scorer.js")
+html_favicon = str(ROOT / "docs" / "images" / "icon.svg")
 html_baseurl = ""
 html_copy_source = False
 html_use_index = False

@@ -377,6 +377,8 @@ def _report(result: CheckResult) -> Iterator[str]:
             f"{result.file}: needs a state folder (--state) for the limits {', '.join(state)}; processes with the same"
             " folder share them"
         )
+    if per_run := ", ".join(_limits_per_run(result)):
+        yield f"{result.file}: needs a run ID (--run, SAMPLEGATE_RUN or the CI job's) for the limits {per_run}"
     yield from (f"{result.file}: {wait}" for wait in _review_deadlines(result))
     yield from (_probe_line(result.file, probe) for probe in result.probes or ())
     for group in result.server_groups:
@@ -406,6 +408,13 @@ def _persistent_limits(result: CheckResult) -> list[str]:
         []
         if result.loaded is None
         else [name for name, one in claims.limit_specs(result.loaded.policy).items() if one.shared]
+    )
+
+
+def _limits_per_run(result: CheckResult) -> list[str]:
+    """Names of the limits that count per run; a gate without a run ID does not start with them."""
+    return (
+        [] if result.loaded is None else [name for name, one in result.loaded.policy.limits.items() if one.per == "run"]
     )
 
 

@@ -214,9 +214,9 @@ def _gate_name(gate: FoundGate) -> str:
 
 def _end(gate: FoundGate) -> str:
     state = gate.state
-    if gate.runs:
-        return "still running"
-    return "killed" if state.ended is None else f"exit code {state.exit_code}"
+    end = "still running" if gate.runs else "killed" if state.ended is None else f"exit code {state.exit_code}"
+    # no record tells of a call without an answer, so no other line shows which gate it was
+    return f"{state.counts.unanswered} not answered, {end}" if state.counts.unanswered else end
 
 
 def _row_text(row: Row) -> str:

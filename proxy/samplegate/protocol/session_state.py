@@ -47,6 +47,8 @@ ENTRY: Final = 4096
 """Bytes counted for a request without its params; ids, tokens and names are bounded."""
 VALUE: Final = 64
 """Bytes of a parsed value in addition to its text."""
+MAX_LEFT: Final = 16
+"""Own requests whose late answers a session knows."""
 
 CALLS_FULL: Final = f"refused: the calls in flight in this session already use {MAX_CALL_BYTES // MIB} MiB"
 PUSHES_FULL: Final = f"refused: the open requests of this server already use {MAX_PUSH_BYTES // MIB} MiB"
@@ -661,6 +663,8 @@ class SessionState(msgspec.Struct, eq=False):
     end_reason: str = "the server stopped before it answered"
     """The error for requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
+    left: set[FrameId] = msgspec.field(default_factory=set)
+    """Our own requests that we no longer wait for, by the server's id; their answers may still come."""
     numbers: int = 0
     pushed: int = 0
     """Bytes of the server's open pushed requests."""
@@ -671,6 +675,19 @@ class SessionState(msgspec.Struct, eq=False):
     def extends_on_progress(self) -> bool:
         """Whether the server's progress on a request restarts the wait for its answer, by the policy (R102)."""
         return self.policy.extends_on_progress(self.server)
+
+    def leave(self, pending: Pending) -> None:
+        """Stop waiting for the answer to a request of ours."""
+        self.inflight.remove(pending)
+        if len(self.left) >= MAX_LEFT:
+            self.left.clear()
+        self.left.add(pending.wire_id)
+
+    def is_left(self, id: FrameId) -> bool:
+        """Whether an answer is a late one to a request of ours; true only once."""
+        late = id in self.left
+        self.left.discard(id)
+        return late
 
     def new_id(self) -> FrameId:
         """A new id of ours: a string with a random part, so that it differs from all others."""

@@ -168,7 +168,7 @@ def test_nothing_that_a_server_writes_changes_the_report(run: Job) -> None:
 def test_the_workflow_of_the_readme(
     tmp_path: Path, wheel: Path, python: Path, asked: Mapping[str, Any], failed: bool
 ) -> None:
-    text = example("workflow").replace("samplegate-0.2.0-py3-none-any.whl", wheel.name)
+    text = re.sub(r"samplegate-[\d.]+-py3-none-any\.whl", wheel.name, example("workflow"))
     steps = [step for step in yaml.safe_load(text)["jobs"]["agent"]["steps"] if "checkout" not in step.get("uses", "")]
     job = Job(tmp_path, ROOT, **OFFLINE, PATH=os.pathsep.join([str(python.parent), os.environ["PATH"]]))
     project(job.workspace, wheel)

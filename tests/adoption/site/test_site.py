@@ -168,3 +168,27 @@ def test_the_search_finds_a_page(
     expect(page.get_by_role("heading", level=1)).to_contain_text(title, timeout=MILLISECONDS)
     assert page.url.split("#")[0].split("?")[0] == f"{address}/{path}"
     assert [] == foreign
+
+
+def test_pages_that_explain_a_word_come_before_those_that_mention_it(
+    browser_page: tuple[Page, list[str]], address: str
+) -> None:
+    page, _ = browser_page
+    page.goto(f"{address}/search.html?q=budget")
+    expect(page.locator("#search-results")).to_contain_text("Search finished", timeout=MILLISECONDS)
+    expect(page.locator("#search-results li a", has_text="Changelog")).to_have_count(1, timeout=MILLISECONDS)
+    found = page.locator("#search-results li > a").all_inner_texts()
+    assert found.index("A pipeline with a budget") < found.index("In a pipeline") < found.index("Changelog")
+    assert {"Limits", "Limits > Budgets, rates and concurrency"} & {*found[:6]}, found
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_page_is_wider_than_the_window(browser_page: tuple[Page, list[str]], address: str, width: int) -> None:
+    page, _ = browser_page
+    page.set_viewport_size({"width": width, "height": 800})
+    wide = []
+    for name in ("index", "docs/tutorial", "docs/commands", "deploy/settings", "docs/troubleshooting", "search"):
+        page.goto(f"{address}/{name}.html")
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            wide.append(name)
+    assert [] == wide

@@ -67,6 +67,14 @@ def test_a_policy_whose_limits_must_last_says_that_it_needs_a_state(run: Run, wr
     assert "needs a state" not in run("check", "p.yaml").out
 
 
+def test_a_policy_with_a_limit_per_run_says_that_it_needs_a_run_id(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED.replace("per: call", "per: run"))
+    needs = "p.yaml: needs a run ID (--run, SAMPLEGATE_RUN or the CI job's) for the limits loop"
+    assert needs in run("check", "p.yaml").out.splitlines()
+    write("p.yaml", LIMITED)
+    assert "needs a run ID" not in run("check", "p.yaml").out
+
+
 REVIEWED = """\
 version: 1
 reviewers: {ops: {timeout: 1h}}

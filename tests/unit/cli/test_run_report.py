@@ -123,6 +123,20 @@ def test_a_denied_request_fails_it_and_is_named(made: Made, report: Report) -> N
     ) == ended.out
 
 
+def test_the_gate_of_a_call_without_an_answer_is_named(made: Made, report: Report) -> None:
+    made.log(record(1))
+    made.ended(requests=1)
+    made.ended("slow", recorded=0, counts=RunCounts(unanswered=1))
+    ended = report()
+    assert (
+        1,
+        (
+            "run 7-1: failed: unanswered (1)\n  docs: 1 request, exit code 0\n"
+            "  slow: 0 requests, 1 not answered, exit code 0\n"
+        ),
+    ) == (ended.code, ended.out)
+
+
 @pytest.mark.parametrize(("words", "code"), [("limit", 0), ("none", 0), ("limit,denied", 1), ("no_requests", 0)])
 def test_only_the_words_fail_it(made: Made, report: Report, words: str, code: int) -> None:
     made.log(record(1, **DENIED))

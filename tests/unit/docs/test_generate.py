@@ -8,6 +8,7 @@ import pytest
 
 import samplegate
 from docs import generate
+from samplegate.policy import schema
 
 
 def test_a_link_of_a_table_names_the_page_of_its_folder_that_has_the_heading(
@@ -26,3 +27,10 @@ def test_the_command_for_the_package_index_appears_with_the_first_release(monkey
     assert "uvx samplegate" not in generate.published_command()
     monkeypatch.setattr(samplegate, "RELEASED", "1.2.3")
     assert "```sh\nuvx samplegate@1.2.3 demo " in generate.published_command()
+
+
+def test_a_value_that_is_a_duration_or_a_word_has_every_word() -> None:
+    rows = generate.keys(schema.Limit).splitlines()
+    assert [
+        "| `per` | duration, `day`, `month`, `call`, `run`, `process` | – | The period or scope of the limit. |"
+    ] == [row for row in rows if row.startswith("| `per` ")]

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from docs import generate
+from samplegate import __version__
 from samplegate.cli import bundled, main
 from samplegate.config import SettingsError
 from samplegate.config.serve import load_serve
@@ -51,6 +52,12 @@ def example_under(heading: str, sort: str) -> str:
 
 def fits_schema(text: str) -> bool:
     return jsonschema.Draft202012Validator(json_schema()).is_valid(plain_value(compose(text)[0]))
+
+
+def test_a_wheel_in_a_command_has_the_version_that_make_build_gives_it() -> None:
+    named = {(page.name, wheel) for page in PAGES for wheel in re.findall(r"samplegate-([\d.]+)-py3", page.read_text())}
+    assert {"README.md", "tour.md"} <= {page for page, _ in named}
+    assert [] == [(page, wheel) for page, wheel in named if wheel != __version__]
 
 
 def test_the_tables_of_the_pages_are_those_of_the_code() -> None:
