@@ -60,7 +60,7 @@ EXAMPLES: Final = {
         "samplegate login --status",
     ),
     "logout": ("samplegate logout docs", "samplegate logout docs --settings serve.yaml"),
-    "token": ("samplegate token ci", "samplegate token ann --role reviewer --reviewers ops"),
+    "token": ("samplegate token ci --append tokens", "samplegate token ann --role reviewer --reviewers ops"),
     "schema": ("samplegate schema > policy.schema.json", "samplegate schema --settings"),
     "wrap": (
         "samplegate wrap --policy samplegate.yaml",

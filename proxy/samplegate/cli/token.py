@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import secrets
 import sys
+from pathlib import Path
 from typing import Final, get_args
 
 from samplegate.config.identities import PersonToken, Role, Token
@@ -22,10 +24,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reviewers", metavar="NAME,NAME", help="reviewers (in the policy) that the user can decide for (default: all)"
     )
+    parser.add_argument(
+        "--append", type=Path, metavar="FILE", help="append the hash to this tokens file, and print only the token"
+    )
 
 
 def command(args: argparse.Namespace) -> int:
-    """Print the token to stdout, and the line for the settings to stderr."""
+    """Print the token to stdout, and the line for the settings to stderr or to the end of a file."""
     why = _argument_error(args.caller, args.role, args.reviewers)
     if why is not None:
         print(f"samplegate: token: {why}", file=sys.stderr)
@@ -38,6 +43,15 @@ def command(args: argparse.Namespace) -> int:
         else [args.caller, args.role, digest, *([args.reviewers] if args.reviewers else [])]
     )
     whose, section = ("caller", "callers") if args.role is None else ("user", "people")
+    if args.append is not None:
+        try:
+            _append(args.append, " ".join(words))
+        except OSError as problem:
+            reason = (problem.strerror or str(problem)).lower()
+            print(f"samplegate: token: --append: {args.append} cannot be written: {reason}", file=sys.stderr)
+            return 2
+        print(token)
+        return 0
     print(token)
     print(" ".join(words), file=sys.stderr)
     print(
@@ -46,6 +60,15 @@ def command(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _append(path: Path, line: str) -> None:
+    """Append a line to a file, which is new with mode 0600. Raises OSError."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:
+        if size := file.seek(0, os.SEEK_END):
+            file.seek(size - 1)
+            line = line if file.read(1) == b"\n" else f"\n{line}"
+        file.write(f"{line}\n".encode())
 
 
 def _argument_error(name: str, role: str | None, reviewers: str | None) -> str | None:

@@ -18,6 +18,37 @@ def test_the_hash_that_is_printed_is_that_of_the_token(capsys: pytest.CaptureFix
     assert len(token.strip()) > 40
 
 
+def test_the_hash_is_appended_to_a_file_and_only_the_token_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens"
+    lines = []
+    for name in ("ci", "team-a"):
+        assert 0 == main(["token", name, "--append", str(file)])
+        token, said = capsys.readouterr()
+        assert "" == said
+        lines.append(f"{name} {hashlib.sha256(token.strip().encode()).hexdigest()}\n")
+    assert "".join(lines) == file.read_text()
+    assert 0o600 == file.stat().st_mode & 0o777
+
+
+def test_a_last_line_without_an_end_is_not_continued(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "people"
+    file.write_text("# people")
+    assert 0 == main(["token", "ann", "--role", "viewer", "--append", str(file)])
+    assert ["# people", "ann viewer "] == [line[:11] for line in file.read_text().splitlines()]
+
+
+def test_a_file_that_cannot_be_written_is_named_and_no_token_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert 2 == main(["token", "ci", "--append", str(tmp_path / "none" / "tokens")])
+    place = tmp_path / "none" / "tokens"
+    assert ("", f"samplegate: token: --append: {place} cannot be written: no such file or directory\n") == (
+        capsys.readouterr()
+    )
+
+
 def test_two_tokens_are_two(capsys: pytest.CaptureFixture[str]) -> None:
     main(["token", "ci"])
     main(["token", "ci"])
