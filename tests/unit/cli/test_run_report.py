@@ -128,13 +128,9 @@ def test_the_gate_of_a_call_without_an_answer_is_named(made: Made, report: Repor
     made.ended(requests=1)
     made.ended("slow", recorded=0, counts=RunCounts(unanswered=1))
     ended = report()
-    assert (
-        1,
-        (
-            "run 7-1: failed: unanswered (1)\n  docs: 1 request, exit code 0\n"
-            "  slow: 0 requests, 1 not answered, exit code 0\n"
-        ),
-    ) == (ended.code, ended.out)
+    first, *gates = ended.out.splitlines()
+    assert (1, "run 7-1: failed: unanswered (1)") == (ended.code, first)
+    assert ["  docs: 1 request, exit code 0", "  slow: 0 requests, 1 not answered, exit code 0"] == sorted(gates)
 
 
 @pytest.mark.parametrize(("words", "code"), [("limit", 0), ("none", 0), ("limit,denied", 1), ("no_requests", 0)])

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from samplegate.audit.verdict import MEANINGS
 from samplegate.cli.bundled import PAGES, POLICIES, bundled
 from samplegate.cli.main import COMMANDS
 from samplegate.cli.manual import Manual
@@ -54,6 +55,15 @@ def test_the_commands_panels_and_metrics_that_it_names_exist() -> None:
     assert [] == [title for title in shown if title not in panels]
     metrics = {metric.name for metric in METRICS}
     assert [] == [name for name in re.findall(r"\bsamplegate_\w+", text) if name not in metrics]
+
+
+def test_each_word_of_fail_on_has_its_alerts() -> None:
+    (table,) = re.findall(r"\| word of `--fail-on` \| alert \|\n\|---\|---\|\n((?:\|.*\n)+)", PAGE)
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE))
+    assert set(MEANINGS) == set(rows)
+    named = {word: re.findall(r"\[(\w+)\]", alerts) for word, alerts in rows.items()}
+    assert ["no_requests"] == [word for word, alerts in named.items() if not alerts]
+    assert {name for names in named.values() for name in names} <= {alert["alert"] for alert in ALERTS}
 
 
 def titles(text: str) -> list[str]:
