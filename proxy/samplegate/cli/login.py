@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Final
@@ -216,7 +217,8 @@ def _show(name: str, url: str, browser: bool, seconds: float) -> None:
     if browser and is_web(url) and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
         import webbrowser
 
-        webbrowser.open(url)
+        # some browsers only return when they are closed, and the login waits in this thread
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
 def _status(place: Place, name: str | None) -> int:

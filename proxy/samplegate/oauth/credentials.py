@@ -22,7 +22,7 @@ from samplegate.config.oauth import OAuthSettings
 from samplegate.config.sources import state_folder
 from samplegate.errors import Log, Unavailable
 from samplegate.oauth.challenge import Challenge
-from samplegate.oauth.login_file import NAME, FileLock, Login, LoginFile
+from samplegate.oauth.login_file import NAME, Login, LoginFile
 from samplegate.urls import is_open
 
 AUTHORIZATION: Final = "Authorization"
@@ -164,7 +164,7 @@ class OAuthCredentials:
         await asyncio.shield(self._renewal)
 
     async def _renewed(self, login: Login | None, challenge: Challenge) -> None:
-        lock = await self._locked()
+        lock = await self._file.lock(LOCK_TIME)
         try:
             current = self._login()
             if current is not None and (login is None or current.access_token != login.access_token):
@@ -182,15 +182,6 @@ class OAuthCredentials:
             raise Unavailable("internal error in the gate; see the log") from None
         finally:
             lock.release()
-
-    async def _locked(self) -> FileLock:
-        """The lock of the login. If this is cancelled, the lock is released as soon as the thread has it."""
-        thread = asyncio.ensure_future(asyncio.to_thread(self._file.lock, LOCK_TIME))
-        try:
-            return await asyncio.shield(thread)
-        except asyncio.CancelledError:
-            thread.add_done_callback(_release)
-            raise
 
     async def _new_login(self, login: Login | None, challenge: Challenge) -> Login:
         renews = self._renews
@@ -244,8 +235,3 @@ def _retrieve(task: asyncio.Task[None]) -> None:
     """Keep asyncio from logging an exception whose requests were all cancelled."""
     if not task.cancelled():
         task.exception()
-
-
-def _release(thread: asyncio.Future[FileLock]) -> None:
-    if not thread.cancelled() and thread.exception() is None:
-        thread.result().release()

@@ -140,6 +140,8 @@ class _Flow:
     def _challenged(self, challenge: Challenge, request: httpx2.Request) -> httpx2.Response:
         """The server's response as the SDK sees it."""
         self._asked_scope = challenge.scope is not None
+        if challenge.answered not in (401, 403):
+            self._endpoints.notes.append(f"without a token, the server answers with HTTP {challenge.answered}")
         url = challenge.resource_metadata
         if url is not None and (self._endpoints.url_fault(url) is not None or not same_origin(url, str(request.url))):
             self._endpoints.notes.append("the server's challenge names resource metadata at another origin")

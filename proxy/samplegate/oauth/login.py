@@ -3,7 +3,6 @@ when there is something to do with it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -73,7 +72,7 @@ async def log_in(
     except OAuthFault as fault:
         usual = "check the network, and try again" if fault.transient else "report this to the server's operator"
         raise Unavailable(f"login {name}: {fault.reason}; {fault.remedy or usual}") from None
-    lock = await asyncio.to_thread(file.lock, LOCK_TIME)
+    lock = await file.lock(LOCK_TIME)
     try:
         file.write(login)
     finally:
@@ -89,7 +88,7 @@ async def log_out(name: str, state: Path) -> tuple[bool, str | None]:
     """Delete the login. Returns whether its tokens were revoked, and why not. Raises Unavailable, also if there is no
     login."""
     file = LoginFile(state, name)
-    lock = await asyncio.to_thread(file.lock, LOCK_TIME)
+    lock = await file.lock(LOCK_TIME)
     try:
         try:
             login = file.read()

@@ -7,6 +7,7 @@ because `run` reads a login whenever it starts.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -143,25 +144,34 @@ class LoginFile:
             raise Unavailable(f"{self.path}: cannot be deleted: {what}") from None
         return True
 
-    def lock(self, patience: float) -> FileLock:
-        """Wait for the lock of this login, in a thread. Raises Unavailable."""
+    async def lock(self, patience: float) -> FileLock:
+        """Wait for the lock of this login, at most ``patience`` seconds. No thread waits, so that a process can end at
+        any time. Raises Unavailable."""
+        until = time.monotonic() + patience
+        while (lock := self._try_lock()) is None:
+            if time.monotonic() >= until:
+                raise Unavailable(f"{self.path}: another process has held the lock for {patience:g} s; try again")
+            await asyncio.sleep(_LOCK_PAUSE)
+        return lock
+
+    def _try_lock(self) -> FileLock | None:
+        """The lock; None if another process has it, or has just deleted its file. Raises Unavailable."""
         if self.path is None:
             return FileLock(None)
-        path, until = self.path.with_suffix(".lock"), time.monotonic() + patience
+        path = self.path.with_suffix(".lock")
         try:
             make_folder(path.parent)
-            while True:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-                if try_lock(fd):
-                    if identity(path) == identity_of(fd):
-                        return FileLock(fd)
-                    unlock(fd)
-                os.close(fd)
-                if time.monotonic() >= until:
-                    raise Unavailable(f"{path}: another process has held the lock for {patience:g} s; try again")
-                time.sleep(_LOCK_PAUSE)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            try:
+                if try_lock(fd) and identity(path) == identity_of(fd):
+                    fd, held = -1, fd
+                    return FileLock(held)
+            finally:
+                if fd >= 0:
+                    os.close(fd)
         except OSError as problem:
             raise Unavailable(f"{path}: cannot be locked: {(problem.strerror or str(problem)).lower()}") from None
+        return None
 
 
 class FileLock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -85,21 +86,26 @@ def test_a_failed_write_leaves_the_old_login_and_no_draft(tmp_path: Path, monkey
     assert ["docs.json"] == [path.name for path in (tmp_path / "oauth").iterdir()]
 
 
-def test_a_lock_is_exclusive_until_it_is_released(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_a_lock_is_exclusive_until_it_is_released(tmp_path: Path) -> None:
     first, second = LoginFile(tmp_path, "docs"), LoginFile(tmp_path, "docs")
-    lock = first.lock(1.0)
+    lock = await first.lock(1.0)
     with pytest.raises(Unavailable, match="another process has held the lock for 0 s; try again"):
-        second.lock(0.0)
+        await second.lock(0.0)
     lock.release()
     lock.release()
-    second.lock(0.0).release()
+    (await second.lock(0.0)).release()
+    lock = await first.lock(0.0)
+    (tmp_path / "oauth" / "docs.lock").unlink()
+    (await second.lock(0.0)).release()
+    lock.release()
 
 
 def test_without_a_state_folder_or_a_valid_name_a_login_is_kept_in_memory(tmp_path: Path) -> None:
     for file in (LoginFile(Path(), "docs"), LoginFile(tmp_path, "../docs")):
         file.write(LOGIN)
         assert LOGIN == file.read()
-        file.lock(0.0).release()
+        asyncio.run(file.lock(0.0)).release()
     assert [] == list(tmp_path.iterdir())
 
 
