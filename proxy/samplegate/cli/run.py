@@ -32,6 +32,9 @@ RECORD_MODE = (
 
 RUN = "ID of the run, for limits per run and `report --run` (default: the ID of the CI job)"
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVEL = "lowest level of events that are logged on stderr (default: info)"
+
 PROTOCOLS = ("auto", "legacy", "modern")
 PROTOCOL = (
     "protocol version of the server on the command line: 2025-11-25 and older (legacy), 2026-07-28 (modern), or"
@@ -42,6 +45,7 @@ PROTOCOL = (
 USAGE = """\
 samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]
                       [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]
+                      [--log-level debug|info|warning|error]
                       [--reviews-listen HOST:PORT]
                       [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]
                       [--protocol auto|legacy|modern]
@@ -76,6 +80,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for persistent state: shared limits, reviews, the decision log",
     )
+    parser.add_argument("--log-level", choices=LOG_LEVELS, help=LOG_LEVEL)
     parser.add_argument(
         "--decision-log",
         metavar="PATH|sqlite:PATH|none",

@@ -6,11 +6,21 @@ import argparse
 import sys
 from pathlib import Path
 
-from samplegate.cli.run import HEADER_ENV, HEADER_FROM, PROTOCOL, PROTOCOLS, RUN, add_oauth_arguments
+from samplegate.cli.run import (
+    HEADER_ENV,
+    HEADER_FROM,
+    LOG_LEVEL,
+    LOG_LEVELS,
+    PROTOCOL,
+    PROTOCOLS,
+    RUN,
+    add_oauth_arguments,
+)
 
 USAGE = """\
 samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]
                         [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]
+                        [--log-level debug|info|warning|error]
                         [--protocol auto|legacy|modern] [--run ID] [--check]
                         [--url URL [--header-from NAME=FILE]... [--header-env NAME=VARIABLE]...
                          [--oauth-client-id ID --oauth-issuer URL
@@ -56,6 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for persistent state: shared limits, reviews, the decision log",
     )
+    parser.add_argument("--log-level", choices=LOG_LEVELS, help=LOG_LEVEL)
     parser.add_argument(
         "--decision-log",
         metavar="PATH|sqlite:PATH|none",

@@ -130,6 +130,7 @@ class Handshake(msgspec.Struct, eq=False):
         revision = asked if asked is not None and era_of(asked) == "legacy" else LEGACY[-1]
         raw = f.lookup("capabilities")
         state.client = capabilities.declared_by(raw)
+        state.client_name = strictjson.plain_name((rawjson.string(f.lookup("clientInfo", "name")) or "")[:64])
         state.offered = state.offer("legacy", revision, state.client, None)
         wanted = capabilities.rewrite(raw, state.client, state.offered, revision)
         params = None if wanted == raw else f.object.changed({"capabilities": wanted})

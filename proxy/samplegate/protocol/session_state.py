@@ -655,6 +655,8 @@ class SessionState(msgspec.Struct, eq=False):
     revision: str = ""
     """The negotiated legacy revision; empty until ``initialize`` is answered."""
     client: ClientCapabilities = ClientCapabilities()
+    client_name: str = ""
+    """The client's name in ``initialize``, shortened, for the log."""
     offered: Offer = Offer()
     answered: bool = False
     """Whether the server has answered any request."""

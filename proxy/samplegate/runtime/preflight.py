@@ -16,7 +16,7 @@ from samplegate.files import missing_hint
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.file.load import LoadedPolicy, Problem
 from samplegate.policy.file.reviewer_checks import is_inside
-from samplegate.policy.schema import Model, Webhook
+from samplegate.policy.schema import Model, Policy, Webhook
 from samplegate.sampler import keys, litellm_prices
 from samplegate.transport.subprocess import unresolved
 from samplegate.urls import split
@@ -52,6 +52,18 @@ def preflight(
         mark = Mark(1, 1) if node is None else node.mark
         problems.append(Problem(str(file), mark.line, mark.column, dotted(place), what))
     return tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+
+
+def webhook_warnings(
+    policy: Policy, folder: Path, environment: Mapping[str, str], networks: Sequence[str] = ()
+) -> list[str]:
+    """Warnings about webhooks to which no review can be sent, for the log of a gate that starts."""
+    return [
+        f"{dotted(place)}: {what}"
+        for name, reviewer in policy.reviewers.items()
+        if reviewer.webhook is not None
+        for place, what in _webhook(("reviewers", name, "webhook"), reviewer.webhook, folder, environment, networks)
+    ]
 
 
 def _model(place: Place, model: Model, folder: Path, environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -50,6 +50,7 @@ from samplegate.protocol.session_state import INITIALIZE
 from samplegate.runtime import heap
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.flow import HttpServerWriter, stdio_client_writer
+from samplegate.runtime.preflight import webhook_warnings
 from samplegate.runtime.process import ProcessContext, Rules, compile_loaded, load_policy
 from samplegate.runtime.relay import ENDED_UNANSWERED, InputReceiver, Relay, enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
@@ -316,7 +317,10 @@ def check_state(rules: Rules, settings: config.ProcessSettings, run: str | None)
 def warnings(run: Run) -> list[str]:
     """Warnings that do not prevent the start."""
     keys = [] if isinstance(run.cassette, Playback) else run.rules.models.problems()
-    found = [*run.warnings, *map(str, run.rules.policy.warnings), *keys]
+    webhooks = webhook_warnings(
+        run.rules.policy.policy, run.policy.parent, run.environment, run.settings.webhook_networks
+    )
+    found = [*run.warnings, *map(str, run.rules.policy.warnings), *keys, *webhooks]
     if run.settings.people is not None and run.settings.reviews_listen is None:
         found.append("people: has no effect, because reviews_listen is not set")
     if run.settings.reviews_listen is not None and not run.rules.policy.policy.reviewers:

@@ -22,9 +22,12 @@ from samplegate.gate.request import PendingRequest
 from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
+from samplegate.protocol import capabilities
 from samplegate.protocol.bridge.calls import SessionProtocol
+from samplegate.protocol.frames import MODERN
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.rawjson import NOT_JSON
+from samplegate.protocol.requests import Offer
 from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
@@ -81,9 +84,27 @@ class SessionWiring:
         self._gate = self._gate_of(context.rules)
         if context.playback is None and any(model.warm for model in context.rules.policy.policy.models):
             self.relay.first_call = context.rules.models.warm
-        if context.run:
-            self.relay.first_answer = context.first_answer
+        self.relay.first_answer = self._opened
         context.enter(self)
+
+    def _opened(self) -> None:
+        """Note the server's first answer. The log's details have who speaks, in which version and with which
+        capabilities; in 2026-07-28, these are declared with each call."""
+        if self.context.run:
+            self.context.first_answer()
+        state = self.state
+        declared = capabilities.withheld_from(state.client, Offer(), state.revision)
+        withheld = capabilities.withheld_from(state.client, state.offered, state.revision)
+        self.context.log.debug(
+            "session.opened",
+            server=self.server,
+            session=state.token,
+            caller=state.caller,
+            protocol=state.revision or MODERN[-1],
+            client=state.client_name,
+            capabilities=declared,
+            advertised=[name for name in declared if name not in withheld],
+        )
 
     def swap(self) -> None:
         """Adopt the policy in force after a reload: rounds that begin from now on are decided by it."""

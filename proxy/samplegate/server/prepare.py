@@ -23,6 +23,7 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.errors import Unavailable
 from samplegate.policy.catalogue import SCRIPTED
+from samplegate.runtime.preflight import webhook_warnings
 from samplegate.runtime.process import Rules
 from samplegate.runtime.run import check_state, read_rules, run_of, unmatched_server, without_webhooks
 from samplegate.sampler.keys import child_environment
@@ -139,7 +140,7 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
         seen,
         loaded.environment if rules.policy.policy.reviewers else {},
         loaded.environment if any(model.model != SCRIPTED for model in models) else {},
-        (*loaded.warnings, *_warnings(rules, settings)),
+        (*loaded.warnings, *_warnings(rules, loaded)),
         tuple(dict.fromkeys([*loaded.files, settings.policy])),
         run,
     )
@@ -168,9 +169,19 @@ def _unresolved(server: ServerSettings, environment: Mapping[str, str], place: s
     return None if why is None else str(why) if place is None else f"{place}: {why.value!r} {why.fault}; {why.remedy}"
 
 
-def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
+def _warnings(rules: Rules, loaded: LoadedServe) -> list[str]:
     """Warnings that do not prevent the start."""
-    return [*map(str, rules.policy.warnings), *rules.models.problems(), *settings_warnings(rules, settings)]
+    settings = loaded.settings
+    assert settings.policy is not None, "the rules are from its policy"
+    webhooks = webhook_warnings(
+        rules.policy.policy, settings.policy.parent, loaded.environment, settings.webhook_networks
+    )
+    return [
+        *map(str, rules.policy.warnings),
+        *rules.models.problems(),
+        *webhooks,
+        *settings_warnings(rules, settings),
+    ]
 
 
 def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -165,3 +166,24 @@ def test_at_a_terminal_it_says_that_it_waits_for_a_client(tmp_path: Path, *, at_
         os.close(ours)
         os.close(theirs)
     assert at_a_terminal == ("samplegate: waiting for an MCP client on stdin. " in said)
+
+
+def test_at_debug_the_start_has_the_clients_capabilities_and_the_webhooks_that_get_no_review(tmp_path: Path) -> None:
+    webhook = "{url: 'https://10.0.0.5/x', secret_env: HOOK}"
+    (tmp_path / "policy.yaml").write_text(
+        f"version: 1\nreviewers: {{ops: {{webhook: {webhook}}}}}\n"
+        "rules: [{name: x, match: {kind: sampling}, effect: escalate, reviewer: ops}]\n"
+    )
+    with running(tmp_path, "--log-level", "debug") as gate:
+        gate.write(*opening(sampling={}, elicitation={"url": {}}))
+        assert 0 == gate.read()["id"]
+        _, _, said = gate.end()
+    opened = next(json.loads(line) for line in said.splitlines() if '"session.opened"' in line)
+    assert ("c", "2025-11-25", ["sampling", "elicitation.url"], ["sampling"]) == (
+        opened["client"],
+        opened["protocol"],
+        opened["capabilities"],
+        opened["advertised"],
+    )
+    assert "reviewers.ops.webhook.url: '10.0.0.5' is not a public address, and webhook_networks does not permit" in said
+    assert "add `webhook_networks: [10.0.0.5/32]` to the settings" in said
