@@ -29,6 +29,9 @@ SMALL_TARGETS: Final = """() => [...document.querySelectorAll(
     + "input:not([type=radio], [type=checkbox], [type=hidden])")]
   .filter((each) => each.checkVisibility() && each.getBoundingClientRect().height < 43.9)
   .map((each) => each.outerHTML.slice(0, 120))"""
+WITHOUT_MARKER: Final = """() => [...document.querySelectorAll("summary")]
+  .filter((each) => getComputedStyle(each).display !== "list-item").map((each) => each.textContent)"""
+"""What can be opened and has no triangle."""
 CLOSED: Final = """() => [...document.querySelectorAll(".standing, .quick, .card, .bar")]
   .filter((each) => each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.className)"""
 
@@ -47,6 +50,7 @@ def test_on_a_phone_the_decision_is_in_the_first_view_and_every_target_is_large_
         page.goto(path)
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         assert [] == page.evaluate(SMALL_TARGETS), path
+        assert [] == page.evaluate(WITHOUT_MARKER), path
         assert PHONE["width"] >= page.evaluate("document.documentElement.scrollWidth"), path
     page.goto(f"/reviews/{make().id}")
     bar = page.get_by_role("group", name="Quick decision")
