@@ -158,7 +158,7 @@ def locations(client: str, *, platform: str, environ: Mapping[str, str], cwd: st
             continue
         name, _, rest = place.path.removeprefix("{").partition("}")
         for folder in folders.get(name, ()) if place.path.startswith("{") else ("",):
-            path = folder + rest if folder else place.path
+            path = folder.rstrip("/\\") + rest if folder else place.path
             yield Location(
                 client=client,
                 path=path.replace("/", "\\") if platform == "win32" else path,

@@ -149,6 +149,10 @@ def unwrap(data: bytes, source: Source, journal: Sequence[Record], only: Sequenc
             found = new_entries.get(row.entry.pointer)
             if found is None or isinstance(state_of(found, source.rules), Wrapped):
                 raise FileFault(f"server {row.entry.pointer} cannot be unwrapped; restore it by hand")
+            if not row.change.exact and found.plain != row.change.plain:
+                raise FileFault(
+                    f"server {row.entry.pointer} is written in a way that cannot be edited; restore it by hand"
+                )
     return Plan(document, after, tuple(rows), tuple(used))
 
 

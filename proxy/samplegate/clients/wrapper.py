@@ -73,6 +73,8 @@ def state_of(entry: Entry, rules: Rules) -> State:
     shape, members = rules.shape, entry.members
     if not isinstance(entry.plain, dict):
         return Skipped("it is not an object")
+    if (name := next((name for name in _edited(entry, shape) if name not in members), None)) is not None:
+        return Skipped(f"its {name} is not a value or a table of its own, as with dotted keys; write it as one")
     if "command" in members:
         words = _words(entry, shape)
         if isinstance(words, str):
@@ -87,6 +89,14 @@ def state_of(entry: Entry, rules: Rules) -> State:
         both = next((name for name in (*shape.url, *shape.sse) if name in members), None)
         return Open() if both is None else Skipped(f"it has both command and {both}; remove one of them")
     return _remote_state(entry, rules)
+
+
+def _edited(entry: Entry, shape: Shape) -> list[str]:
+    """The members that an edit of the entry may replace."""
+    names = ("command", "args")
+    if "command" not in entry.plain:
+        names = (*names, "type", shape.env, shape.headers, *shape.url)
+    return [name for name in names if name in entry.plain]
 
 
 def _words(entry: Entry, shape: Shape) -> list[str] | str:
@@ -350,6 +360,8 @@ def _inverse(entry: Entry, shape: Shape, call: GateCall) -> dict[str, Any] | Ski
             f"its {shape.env} has other variables than those of its headers, and there is no record of the original;"
             " restore it by hand"
         )
+    if any(name in plain and name not in entry.members for name in ("type", shape.env)):
+        return Skipped(f"its type or {shape.env} is not a value or a table of its own; restore it by hand")
     if shape.headers in plain or shape.url[0] in plain:
         return Skipped(f"it also has {shape.headers} or {shape.url[0]}; restore it by hand")
     named = {"command": shape.url[0]}

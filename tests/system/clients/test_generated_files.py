@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
@@ -82,6 +83,20 @@ def without_servers(kind: Kind, plain: Any, plan: Plan) -> Any:
     return copy
 
 
+def assert_wrapped(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """A client starts the gate with what the server had."""
+    assert GATE.command == after["command"]
+    if "url" not in before:
+        assert [before["command"], *before.get("args", [])] == after["args"][after["args"].index("--") + 1 :]
+        return
+    assert not {"url", "headers", "http_headers"} & set(after), "clients refuse these beside a command"
+    words = after["args"]
+    assert before["url"] == words[words.index("--url") + 1]
+    variables = dict(pair.split("=", 1) for option, pair in pairwise(words) if option == "--header-env")
+    headers = before.get("headers", before.get("http_headers", {}))
+    assert headers == {header: after["env"][variable] for header, variable in variables.items()}
+
+
 @each_kind
 @examples
 @seeds
@@ -99,6 +114,9 @@ def test_unwrap_restores_every_byte_and_a_second_wrap_changes_nothing(kind: Kind
         at = change.span.end
     assert is_around([*pieces, file.text[at:]], wrapped)
     before, after = kind.parse(file.text), kind.parse(wrapped)
+    for change in plan.changes:
+        (key,) = change.entry.key
+        assert_wrapped(before[key][change.entry.name], after[key][change.entry.name])
     assert without_servers(kind, before, plan) == without_servers(kind, after, plan)
     assert all(one in wrapped for one in file.comments)
 

@@ -179,6 +179,19 @@ def test_codex_keeps_a_server_whose_members_it_refuses_for_a_command(member: str
 
 
 @pytest.mark.parametrize(
+    ("text", "member"),
+    [
+        ('[mcp_servers.docs]\nurl = "https://x.example/mcp"\nhttp_headers.A = "b"\n', "http_headers"),
+        ('mcp_servers.docs.url = "https://x.example/mcp"\nmcp_servers.docs.http_headers.A = "b"\n', "http_headers"),
+        ('[mcp_servers.docs]\nurl = "https://x.example/mcp"\nenv.A = "b"\nhttp_headers = {A = "b"}\n', "env"),
+    ],
+)
+def test_no_header_is_lost_that_toml_has_at_dotted_keys(text: str, member: str) -> None:
+    assert text == wrapped(text, TOML)
+    assert reasons(text, TOML)["docs"].startswith(f"its {member} is not a value or a table of its own")
+
+
+@pytest.mark.parametrize(
     ("command", "args", "server"),
     [
         ("uvx", ["--from", "x.whl", "samplegate", "run", "--policy", "p", "--", "y", "z"], ["y", "z"]),
