@@ -33,6 +33,7 @@ from multidict import CIMultiDict
 MARK: Final = "tst-secret-"
 REVISION: Final = "2025-11-25"
 START: Final = 10.0  # seconds until the thread listens
+WAIT: Final = 50.0
 ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 ENDPOINTS: Final = ("resource", "metadata", "register", "authorize", "token", "revoke", "mcp")
 """The names of endpoints in ``faults`` and ``Seen``. ``resource`` and ``metadata`` are the two metadata documents."""
@@ -172,6 +173,7 @@ class World:
     _codes: dict[str, Code] = field(default_factory=dict)
     _assertions: set[str] = field(default_factory=set)
     _answers: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+    _came: threading.Condition = field(default_factory=threading.Condition)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _sites: dict[str, web.TCPSite] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop | None = None
@@ -219,6 +221,11 @@ class World:
             for one in list(self.seen)
             if one.endpoint == endpoint and all(one.given.get(name) == value for name, value in given.items())
         ]
+
+    def until(self, count: int, endpoint: str, **given: Any) -> None:
+        """Wait for this many requests, in another thread than that of the servers."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.of(endpoint, **given)) >= count, WAIT), self.seen
 
     def expire_tokens(self) -> None:
         """Make every access token that was issued so far invalid. Refresh tokens stay valid."""
@@ -281,7 +288,9 @@ class World:
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             given = await _given(request)
-            self.seen.append(Seen(endpoint, request.method, request.path, dict(request.headers), given))
+            with self._came:
+                self.seen.append(Seen(endpoint, request.method, request.path, dict(request.headers), given))
+                self._came.notify_all()
             fault = self.faults.get(endpoint)
             try:
                 return await (answer(request, given) if fault is None else fault(self, request))

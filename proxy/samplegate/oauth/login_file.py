@@ -109,13 +109,14 @@ class LoginFile:
         return self._login
 
     def write(self, login: Login) -> None:
-        """Replace the file. The old one stays if this fails. Raises Unavailable."""
+        """Replace the file, with the lock held. The old one stays if this fails. Raises Unavailable."""
         self._login = login
         if self.path is None:
             return
+        draft = _draft_of(self.path)
         try:
             make_folder(self.path.parent)
-            draft = self.path.with_name(f".{self.path.name}.{os.urandom(8).hex()}")
+            draft.unlink(missing_ok=True)  # of a process that was killed
             try:
                 make_file(draft)
                 with draft.open("r+b") as file:
@@ -131,11 +132,12 @@ class LoginFile:
             raise Unavailable(f"{self.path}: cannot be written: {what}; make the folder writable") from None
 
     def remove(self) -> bool:
-        """Delete the file. Returns whether there was one. Raises Unavailable."""
+        """Delete the file, with the lock held. Returns whether there was one. Raises Unavailable."""
         self._login = None
         if self.path is None:
             return False
         try:
+            _draft_of(self.path).unlink(missing_ok=True)
             self.path.unlink()
         except FileNotFoundError:
             return False
@@ -196,6 +198,12 @@ def names(state: Path) -> list[str]:
     except OSError:
         return []
     return sorted(name for name in found if NAME.match(name))
+
+
+def _draft_of(path: Path) -> Path:
+    """Where the file is written before it replaces the old one. It is one name, so that a killed process leaves one
+    draft at most, which the next one removes."""
+    return path.with_name(f".{path.name}.draft")
 
 
 def _unreadable(path: Path, problem: OSError) -> Unavailable:

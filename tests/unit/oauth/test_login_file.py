@@ -73,6 +73,19 @@ def test_a_damaged_file_is_reported_without_its_content(tmp_path: Path, text: by
     assert "access" not in str(failed.value).replace(str(tmp_path), "")
 
 
+@pytest.mark.parametrize("then", ["write", "remove"])
+def test_the_draft_of_a_killed_process_goes_with_the_next_write_or_the_login(then: str, tmp_path: Path) -> None:
+    file = LoginFile(tmp_path, "docs")
+    file.write(LOGIN)
+    draft = tmp_path / "oauth" / ".docs.json.draft"
+    draft.write_text("access token")
+    if then == "write":
+        file.write(LOGIN)
+    else:
+        file.remove()
+    assert not draft.exists()
+
+
 def test_a_failed_write_leaves_the_old_login_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LoginFile(tmp_path, "docs").write(LOGIN)
 

@@ -1,0 +1,156 @@
+"""Gates that are killed while they renew a login, a login that gets 100 MB, and what a gate's own processes see."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from samplegate.oauth.login_file import Login
+from tests.fakes.oauth_gate import logged_in, login_file
+from tests.fakes.oauth_world import MARK, huge, oauth_world
+from tests.fakes.run_process import call, opening, running
+from tests.paths import PROXY
+
+DID: Final = {"content": [{"type": "text", "text": "did work"}]}
+STATE: Final = Path(".local/state/samplegate")
+MEMORY: Final = 170 * 1024  # KiB of a login: 80 MiB without any answer, and 100 MiB more if it kept one of 100 MB
+WRITES: Final = """
+import sys
+from pathlib import Path
+from samplegate.oauth.login_file import Login, LoginFile
+file = LoginFile(Path(sys.argv[1]), "docs")
+number = 0
+while True:
+    number += 1
+    token = f"{number:x}" * 4000
+    file.write(Login(url="https://a.example", grant="authorization_code", issuer="https://b.example", client_id="c",
+                     access_token=token[:9000], refresh_token=token[:9000], obtained_at=number))
+    print(number, flush=True)
+"""
+DECIDES: Final = """
+import json, os, sys
+review = json.load(sys.stdin)
+with open("environment", "w") as file:
+    file.write(json.dumps(dict(os.environ)))
+print(json.dumps({"verdict": "answer", "digest": review["digest"], "action": "accept", "content": {"confirm": True}}))
+"""
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+def test_a_gate_that_is_killed_while_it_refreshes_leaves_the_old_login_and_no_lock(
+    rotates: bool, tmp_path: Path
+) -> None:
+    options = ("--server", "docs", "--url")
+    with oauth_world(rotates=rotates) as world:
+        asyncio.run(logged_in(world, tmp_path / STATE))
+        file = login_file(tmp_path / STATE)
+        before = file.read_bytes()
+        with (
+            running(tmp_path, *options, world.url, command=()) as killed,
+            running(tmp_path, *options, world.url, command=()) as other,
+        ):
+            for gate in (killed, other):
+                gate.write(*opening())
+                assert "result" in gate.read()
+            world.expire_tokens()
+            world.token_delay = 60.0
+            killed.write(call(1))
+            world.until(1, "token", grant_type="refresh_token")
+            killed.process.kill()
+            killed.process.wait()
+            assert before == file.read_bytes()
+            world.token_delay = 0.0
+            other.write(call(1))
+            answer = other.read()
+        assert 2 == len(world.of("token", grant_type="refresh_token")), answer
+        if rotates:  # the authorization server has replaced the refresh token, and nobody has the new one
+            assert f"run: samplegate login docs --url {world.url}" in answer["error"]["message"]
+            assert before == file.read_bytes()
+        else:
+            assert DID == answer["result"]
+            assert msgspec.json.decode(file.read_bytes(), type=Login).access_token in world.access
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_login(tmp_path: Path) -> None:
+    file = login_file(tmp_path)
+    for kill in range(8):
+        words = [sys.executable, "-c", WRITES, str(tmp_path)]
+        environment = {**os.environ, "PYTHONPATH": str(PROXY)}
+        with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
+            assert process.stdout is not None
+            for _ in range(1 + 7 * kill):
+                process.stdout.readline()
+            process.kill()
+        login = msgspec.json.decode(file.read_bytes(), type=Login)
+        assert login.access_token == (f"{int(login.obtained_at):x}" * 4000)[:9000] == login.refresh_token
+    assert len(list(file.parent.iterdir())) <= 2
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="no resource usage of one process")
+def test_a_login_does_not_keep_an_answer_of_100_mb(tmp_path: Path) -> None:
+    with oauth_world(faults={"metadata": huge}) as world:
+        words = [sys.executable, "-m", "samplegate", "login", "docs", "--url", world.url, "--state", str(tmp_path)]
+        environment = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        with (tmp_path / "stderr").open("w") as said:
+            process = subprocess.Popen(words, stdout=said, stderr=said, stdin=subprocess.DEVNULL, env=environment)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert 1 == process.returncode
+        assert "is larger than 1048576 bytes" in (tmp_path / "stderr").read_text()
+        assert usage.ru_maxrss < MEMORY
+        assert not login_file(tmp_path).exists()
+
+
+def test_a_reviewers_command_sees_no_secret_of_the_gate(tmp_path: Path) -> None:
+    """The gate gets the client's secret from a variable, and answers a form of the server by a command."""
+    (tmp_path / "decide.py").write_text(DECIDES)
+    policy = {
+        "version": 1,
+        "reviewers": {"ops": {"command": [sys.executable, "decide.py"]}},
+        "rules": [{"name": "forms", "match": {"kind": "elicitation"}, "effect": "escalate", "reviewer": "ops"}],
+    }
+    (tmp_path / "policy.yaml").write_text(json.dumps(policy))
+    with oauth_world() as world:
+        world.register("ci", secret=f"{MARK}client", method="client_secret_basic")
+        options = ["--oauth-client-id", "ci", "--oauth-issuer", world.issuer, "--oauth-client-secret-env", "CI_SECRET"]
+        options += ["--server", "docs", "--url", world.url]
+        with running(tmp_path, *options, command=(), environment={"CI_SECRET": f"{MARK}client"}) as gate:
+            gate.write(*opening())
+            assert "result" in gate.read()
+            gate.write(call(1, "ask"))
+            answer = json.loads(gate.read()["result"]["content"][0]["text"])["content"]
+            code, _, said = gate.end()
+        assert {"confirm": True} == answer
+        assert 0 == code
+        assert "CI_SECRET" not in json.loads((tmp_path / "environment").read_text())
+        written = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent.name != "oauth"]
+        assert [] == [str(path) for path in written if MARK.encode() in path.read_bytes()]
+        assert MARK not in said
+
+
+def test_a_login_that_is_interrupted_leaves_the_old_login(tmp_path: Path) -> None:
+    with oauth_world() as world:
+        asyncio.run(logged_in(world, tmp_path))
+        before = login_file(tmp_path).read_bytes()
+        words = [sys.executable, "-m", "samplegate", "login", "docs", "--url", world.url, "--state", str(tmp_path)]
+        environment = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, env=environment) as process:
+            world.until(2, "register")
+            assert process.stdout is not None
+            while not process.stdout.readline().startswith(b"http"):
+                pass
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=50)
+        assert before == login_file(tmp_path).read_bytes()
+        assert 130 == process.returncode
+        assert b"Traceback" not in said
