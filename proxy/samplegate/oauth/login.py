@@ -81,7 +81,7 @@ async def log_in(
 
 
 def _ignored(count: int) -> str:
-    return f" ({count} answers that did not belong to this login were ignored)" if count else ""
+    return f" (ignored {count} {'answer' if count == 1 else 'answers'} to another login)" if count else ""
 
 
 async def log_out(name: str, state: Path) -> tuple[bool, str | None]:

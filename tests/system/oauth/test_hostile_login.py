@@ -22,6 +22,13 @@ Change: TypeAlias = "Callable[[World], object]"
 EVIL: Final = "https://evil.example"
 METADATA: Final = "http://169.254.169.254"
 OLD: Final = "the login that was there before\n"
+REMEDIES: Final = (
+    "; report this to the server's operator",
+    "; check the network, and try again",
+    "; register a client there, and pass its ID with --client-id",
+    "; log in again",
+    "; run the command again",
+)
 REQUESTS: Final = 12  # a login makes six to eight
 
 
@@ -58,7 +65,10 @@ REFUSED: Final[Mapping[str, tuple[Change, str]]] = {
         "{issuer} claims to be another issuer (http://127.0.0.1:1/other, not {issuer})",
     ),
     "metadata without issuer": (edit("metadata", issuer=None), "sent metadata without a valid issuer"),
-    "metadata redirects elsewhere": (fault("metadata", redirect(f"{EVIL}/m")), "{issuer}/.well-known/"),
+    "metadata redirects elsewhere": (
+        fault("metadata", redirect(f"{EVIL}/m")),
+        "{issuer}/.well-known/oauth-authorization-server redirected elsewhere (HTTP 307)",
+    ),
     "metadata redirects for ever": (
         fault("metadata", redirect("/.well-known/oauth-authorization-server")),
         "{issuer} redirected the metadata request more than 3 times",
@@ -85,7 +95,10 @@ REFUSED: Final[Mapping[str, tuple[Change, str]]] = {
         "the answer of {mcp} to the metadata request is larger than 1048576 bytes",
     ),
     "resource metadata fails": (fault("resource", body(b"", 500)), "the server's resource metadata cannot be read now"),
-    "resource metadata redirects elsewhere": (fault("resource", redirect(EVIL)), "{mcp}/.well-known/"),
+    "resource metadata redirects elsewhere": (
+        fault("resource", redirect(EVIL)),
+        "{mcp}/.well-known/oauth-protected-resource/mcp redirected elsewhere (HTTP 307)",
+    ),
     "resource metadata is not JSON": (fault("resource", body(b"{")), "did not answer with a JSON object"),
     "resource metadata of another server": (
         edit("resource", resource=f"{EVIL}/mcp"),
@@ -137,7 +150,7 @@ REFUSED: Final[Mapping[str, tuple[Change, str]]] = {
     ),
     "no registration": (
         world_with(registers=False),
-        "{issuer} does not register clients by itself; register one there and pass its ID with --client-id",
+        "{issuer} does not register clients by itself; register a client there, and pass its ID with --client-id",
     ),
     "registration without TLS": (
         edit("metadata", registration_endpoint="http://evil.example/r"),
@@ -157,6 +170,10 @@ REFUSED: Final[Mapping[str, tuple[Change, str]]] = {
         edit("register", token_endpoint_auth_method="client_secret_basic"),
         "registered the gate with a method of authentication that it cannot use",
     ),
+    "registration of another redirect URI": (
+        edit("register", redirect_uris=[f"{EVIL}/callback"]),
+        "{issuer} registered the gate with another redirect URI",
+    ),
     "the user refuses": (
         edit("redirect", code=None, error="access_denied", error_description="no\x1b[2J\u202e" + "x" * 5_000),
         r"the authorization server refused the login: access_denied (no\x1b[2J\u202exxx",
@@ -164,7 +181,10 @@ REFUSED: Final[Mapping[str, tuple[Change, str]]] = {
     "answer without a code": (edit("redirect", code=None), "sent the browser back without a code"),
     "answer of another issuer": (edit("redirect", iss=EVIL), "came from another authorization server (iss)"),
     "answer without its issuer": (edit("redirect", iss=None), "does not name its authorization server (iss)"),
-    "answer to another login": (edit("redirect", state="another"), "nobody logged in within"),
+    "answer to another login": (
+        edit("redirect", state="another"),
+        "nobody logged in within 1 s (ignored 1 answer to another login); run",
+    ),
     "token request redirects elsewhere": (
         fault("token", redirect(EVIL, 307)),
         "{issuer} redirected the token request elsewhere (HTTP 307), which the gate does not follow",
@@ -202,7 +222,7 @@ async def test_a_login_fails_with_its_reason_and_the_old_login_stays(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, said = REFUSED[case]
-    monkeypatch.setattr(endpoints, "TIME", 1.0 if "within 1 s" in said else 20.0)
+    monkeypatch.setattr(endpoints, "TIME", 1.0 if "did not answer" in said and "within 1 s" in said else 20.0)
     file = login_file(tmp_path)
     file.parent.mkdir()
     file.write_text(OLD)
@@ -213,6 +233,7 @@ async def test_a_login_fails_with_its_reason_and_the_old_login_stays(
     message = str(problem.value)
     assert said.format(issuer=world.origin, mcp=world.mcp_origin) in message
     assert message.startswith("login docs: ")
+    assert any(remedy in message for remedy in REMEDIES)
     assert MARK not in message
     assert len(message) < 1_200
     assert message.isprintable()
