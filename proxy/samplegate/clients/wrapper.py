@@ -93,7 +93,7 @@ def state_of(entry: Entry, rules: Rules) -> State:
 
 def _edited(entry: Entry, shape: Shape) -> list[str]:
     """The members that an edit of the entry may replace."""
-    names = ("command", "args")
+    names: tuple[str, ...] = ("command", "args")
     if "command" not in entry.plain:
         names = (*names, "type", shape.env, shape.headers, *shape.url)
     return [name for name in names if name in entry.plain]
