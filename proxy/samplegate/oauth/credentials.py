@@ -53,15 +53,17 @@ def credentials_for(
 ) -> OAuthCredentials | None:
     """The credentials of a server at a URL; None if ``headers``, the names of its configured headers, have
     Authorization already."""
-    if any(header.lower() == "authorization" for header in headers):
+    names = {header.lower() for header in headers}
+    if AUTHORIZATION.lower() in names:
         return None
-    return OAuthCredentials(name, url, settings, state=state, log=log)
+    return OAuthCredentials(name, url, settings, has_headers=bool(names), state=state, log=log)
 
 
 class OAuthCredentials:
     """The credentials of one server.
 
-    ``clock`` is the time of day, and ``timer`` measures pauses.
+    ``has_headers``: the server has headers that may be credentials, too. ``clock`` is the time of day, and ``timer``
+    measures pauses.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class OAuthCredentials:
         *,
         state: Path,
         log: Log,
+        has_headers: bool = False,
         renews: Renews | None = None,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
@@ -80,6 +83,7 @@ class OAuthCredentials:
         self._url = url
         self._settings = settings or OAuthSettings()
         self._state = state
+        self._has_headers = has_headers
         self._file = LoginFile(state, name)
         self._log = log
         self._renews = renews
@@ -128,6 +132,8 @@ class OAuthCredentials:
             await self._renew(login, challenge)
             return True
         if login is None:
+            if self._has_headers and challenge.resource_metadata is None:
+                return False  # the server may have refused another credential, such as an API key
             raise Unavailable(self._no_login(challenge.scope))
         if status == 403:
             if _has_scope(login, challenge.scope):
@@ -208,6 +214,8 @@ class OAuthCredentials:
             return "check the client ID, its secret and the issuer"
         if NAME.match(self._name) is None:
             return "give the server a name of letters, digits and . _ -, and log in with samplegate login NAME"
+        if self._state == Path():
+            return "logins need a state folder, but the home folder is unknown; set --state DIR or HOME, then log in"
         url = "URL" if "?" in self._url else shlex.quote(self._url)
         options = "" if scope is None else f" --scope {shlex.quote(scope)}"
         if self._state != state_folder(os.environ):

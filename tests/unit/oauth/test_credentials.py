@@ -263,6 +263,27 @@ async def test_an_unknown_error_is_not_quoted(tmp_path: Path) -> None:
     assert [("oauth.renewal_failed", {"server": "docs", "fault": "RuntimeError"})] == gate.log.lines
 
 
+async def test_a_refused_api_key_is_no_missing_login(tmp_path: Path) -> None:
+    found = credentials_for("docs", URL, None, headers=["x-api-key"], state=tmp_path, log=Log())
+    assert found is not None
+    assert not await found.renew(401, ["Bearer"], {})
+    with pytest.raises(Unavailable, match="it requires a login"):
+        await found.renew(401, [f'Bearer resource_metadata="{URL}/metadata"'], {})
+
+
+async def test_without_a_home_folder_the_remedy_names_the_state_folder() -> None:
+    with pytest.raises(Unavailable, match="logins need a state folder, but the home folder is unknown; set --state"):
+        await Gate(Path()).credentials.renew(401, [], {})
+
+
+async def test_a_url_with_a_query_is_not_repeated(tmp_path: Path) -> None:
+    found = credentials_for("docs", f"{URL}?key=s3cret", None, headers=[], state=tmp_path, log=Log())
+    assert found is not None
+    with pytest.raises(Unavailable, match="samplegate login docs --url URL") as failed:
+        await found.renew(401, [], {})
+    assert "s3cret" not in str(failed.value)
+
+
 async def test_a_scope_cannot_change_the_command(tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as failed:
         await Gate(tmp_path).credentials.renew(401, ['Bearer scope="$(id) \';x"'], {})
