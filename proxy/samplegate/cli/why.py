@@ -30,6 +30,7 @@ from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
 from samplegate.files import SQLITE
 from samplegate.policy.conditions import short_value
+from samplegate.policy.decisions import NO_MATCH
 from samplegate.protocol.outcomes import Reason
 
 MIN_PREFIX: Final = 6
@@ -279,7 +280,7 @@ def _story(found: _Found, earlier: Sequence[_ReviewStory], review: _ReviewStory 
     sentence = explanation(last)
     yield f"decision  {plain(found.id)}: {plain(last.outcome)} ({plain(last.reason)})"
     yield f"          {sentence}"
-    if last.detail and last.detail.lower() not in sentence.lower():
+    if last.detail and last.detail != NO_MATCH and last.detail.lower() not in sentence.lower():
         yield f"          {last.detail}"
     yield from _labelled(
         "when",

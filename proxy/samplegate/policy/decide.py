@@ -17,6 +17,7 @@ from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
 from samplegate.policy.conditions import short_value
 from samplegate.policy.decisions import (
+    NO_MATCH,
     NOT_CARRIED_OUT,
     Act,
     Allowed,
@@ -143,7 +144,7 @@ def _walk(
                 missed_rules = _misses(compiled, excluded, tested, start, index)
                 return _not_carried_out(rule.otherwise, rule, passed, tuple(shadows), missed_rules)
             tested.append((index, "", f"{NOT_CARRIED_OUT}: {made.why}"))
-    detail = f"{passed}; no later rule matched" if passed else "no rule matched"
+    detail = f"{passed}; no later rule matched" if passed else NO_MATCH
     missed_rules = _misses(compiled, excluded, tested, start, len(compiled.entries))
     return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows), missed=missed_rules)
 

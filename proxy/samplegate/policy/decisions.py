@@ -94,6 +94,7 @@ class RuleStep(msgspec.Struct, frozen=True):
 
 
 TRIED: Final = "it matched, but a timeout or a limit ended it"
+NO_MATCH: Final = "no rule matched"
 NOT_CARRIED_OUT: Final = "it matched, but could not be carried out"
 
 

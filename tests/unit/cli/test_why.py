@@ -248,6 +248,8 @@ def test_every_rule_has_its_reason(run: Run, write: Write, members: dict[str, An
 def test_a_detail_that_repeats_the_sentence_is_left_out(run: Run, write: Write) -> None:
     _head, sentence, following, *_ = why(run, write, record(detail="no rule matched")).out.splitlines()
     assert ("No rule matched the request.", "when") == (sentence.strip(), following[:4])
+    out = why(run, write, record(detail="no rule matched", tried=("models: no answer",))).out
+    assert "no rule matched" not in out, "a rule matched, in vain"
 
 
 @pytest.mark.parametrize(
