@@ -1,4 +1,4 @@
-"""Files that a wheel has besides the code: the documentation and the shipped policies.
+"""Files that a wheel has besides the code: the documentation, the shipped policies, and the files for CI systems.
 
 A wheel has them in ``samplegate/bundled/`` (pyproject.toml, force-include). In a checkout, and so in an editable
 installation, they are the repository's own.
@@ -71,6 +71,8 @@ POLICIES: Final = (
     "policies/demo_cases.yaml",
     "policies/demo_test.yaml",
 )
+CI_FILES: Final = ("action/setup/action.yml", "action/report/action.yml", "templates/samplegate.yml")
+"""The GitHub actions and the GitLab component."""
 _CHECKOUT: Final = Path(samplegate.__file__).resolve().parents[2]
 
 

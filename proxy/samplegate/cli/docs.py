@@ -11,7 +11,7 @@ from typing import Final
 
 from samplegate import HOME_PAGE
 from samplegate.cli import OK, UNREADABLE
-from samplegate.cli.bundled import PAGES, POLICIES, bundled
+from samplegate.cli.bundled import CI_FILES, PAGES, POLICIES, bundled
 from samplegate.cli.files import print_error, report_error
 from samplegate.cli.manual import Manual, names_topics
 from samplegate.errors import InputError
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """Print the topic, or the list of topics (``--list``)."""
     try:
-        manual = Manual(PAGES, {path: bundled(path) for path in (*PAGES.values(), *POLICIES)})
+        manual = Manual(PAGES, {path: bundled(path) for path in (*PAGES.values(), *POLICIES, *CI_FILES)})
     except InputError as problem:
         return report_error(problem)
     if args.list:

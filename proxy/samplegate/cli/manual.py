@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -69,8 +70,8 @@ class Manual:
         topic = topic.strip().lower().rstrip("/")
         if topic in self.pages:
             return Found(self._rendered(topic, self.texts[self.pages[topic]]))
-        if (file := self._files().get(posixpath.basename(topic))) and file.endswith(topic):
-            return Found(self.texts[file])
+        if files := [(name, path) for name, path in self._files().items() if f"/{path}".endswith(f"/{topic}")]:
+            return Found(self.texts[files[0][1]], tuple(name for name, _ in files[1:]))
         page, _, slug = topic.rpartition("/")
         slug = slug_of(slug)
         named_so = [each for each in self._all() if each.slug == slug]
@@ -109,7 +110,10 @@ class Manual:
             yield from sections
 
     def _files(self) -> dict[str, str]:
-        return {posixpath.basename(path): path for path in self.texts if path not in self.pages.values()}
+        """The files by name, and by folder and name where several have the name."""
+        paths = [path for path in self.texts if path not in self.pages.values()]
+        same = Counter(map(posixpath.basename, paths))
+        return {"/".join(path.split("/")[-1 if same[posixpath.basename(path)] == 1 else -2 :]): path for path in paths}
 
     def _short(self, section: Section) -> str:
         """The shortest name of a section that means only this one."""
@@ -150,7 +154,7 @@ class Manual:
             if place == path or index:
                 section = next((each for each in self.sections[name] if each.slug == anchor), None)
                 return name if section is None else self._short(section)
-        return posixpath.basename(place) if place in self.texts else None
+        return next((name for name, path in self._files().items() if path == place), None)
 
 
 def slug_of(heading: str) -> str:

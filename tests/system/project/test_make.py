@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from samplegate.cli.bundled import PAGES, POLICIES
+from samplegate.cli.bundled import CI_FILES, PAGES, POLICIES
 from tests.paths import ROOT
 
 SECONDS: Final = 30
@@ -142,7 +142,7 @@ def test_the_wheel_has_every_file_of_the_package_and_what_users_without_a_clone_
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = {path.relative_to(folder / "proxy") for path in (folder / "proxy" / "samplegate").rglob("*")}
     expected = {path.as_posix() for path in package if (folder / "proxy" / path).is_file()}
-    bundled = {f"samplegate/bundled/{path}" for path in (*PAGES.values(), *POLICIES)}
+    bundled = {f"samplegate/bundled/{path}" for path in (*PAGES.values(), *POLICIES, *CI_FILES)}
     assert expected | bundled == names
     wanted = ("cli/starter/headless.yaml", "reviews/web/openapi.yaml", "demo/demo.yaml", "bundled/policies/ci.yaml")
     assert {f"samplegate/{name}" for name in wanted} <= names

@@ -12,7 +12,7 @@ import pytest
 
 import samplegate
 from samplegate.cli import docs
-from samplegate.cli.bundled import PAGES, POLICIES, TEMPLATES, bundled
+from samplegate.cli.bundled import CI_FILES, PAGES, POLICIES, TEMPLATES, bundled
 from samplegate.cli.manual import Manual
 from tests.fakes.shell import Run
 from tests.paths import ROOT
@@ -52,7 +52,7 @@ MANUAL = Manual(
     {"guide": "docs/guide.md", "other": "docs/other.md"},
     {"docs/guide.md": GUIDE, "docs/other.md": OTHER, "docs/rules/a.yaml": "version: 1\n"},
 )
-REAL = Manual(PAGES, {path: bundled(path) for path in (*PAGES.values(), *POLICIES)})
+REAL = Manual(PAGES, {path: bundled(path) for path in (*PAGES.values(), *POLICIES, *CI_FILES)})
 
 
 def text_of(topic: str) -> str:
@@ -125,7 +125,7 @@ def test_every_listed_topic_prints_its_own_heading() -> None:
         topic, _, title = line.strip().partition(" ")
         found = REAL.find(topic)
         assert found is not None, topic
-        if not topic.endswith((".yaml", ".conf")):
+        if not topic.endswith((".yaml", ".yml", ".conf")):
             assert title.strip() in found.text.partition("\n")[0]
 
 
@@ -150,9 +150,9 @@ def test_messages_name_topics_that_exist() -> None:
     assert [] == [topic for topic in named if REAL.find(topic) is None]
 
 
-def test_the_wheel_has_the_pages_and_every_shipped_policy() -> None:
+def test_the_wheel_has_the_pages_every_shipped_policy_and_the_files_for_ci_systems() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
-    wanted = {path: f"samplegate/bundled/{path}" for path in (*PAGES.values(), *POLICIES)}
+    wanted = {path: f"samplegate/bundled/{path}" for path in (*PAGES.values(), *POLICIES, *CI_FILES)}
     assert wanted == built["force-include"]
     listed = subprocess.run(
         ["git", "ls-files", "policies"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=20
@@ -179,6 +179,15 @@ def test_a_topic_is_printed_with_a_note_about_its_links(run: Run) -> None:
     assert ended.out.startswith("# Limits\n")
     assert "\n---\n\nLinks name topics: samplegate docs TOPIC\n" in ended.out
     assert bundled("policies/ci.yaml") == run("docs", "ci.yaml").out
+
+
+def test_the_files_for_ci_systems_are_topics_by_folder_where_names_are_equal(run: Run) -> None:
+    for path, topic in zip(CI_FILES, ("setup/action.yml", "report/action.yml", "samplegate.yml"), strict=True):
+        ended = run("docs", topic)
+        assert (0, bundled(path)) == (ended.code, ended.out)
+        assert f"{topic:44}{path}\n" in run("docs", "--list").out
+        assert f"]({topic})" in run("docs", "action").out
+    assert run("docs", "action.yml").out.endswith("\n---\n\nAlso: samplegate docs report/action.yml\n")
 
 
 def test_without_a_topic_the_overview_is_printed(run: Run) -> None:

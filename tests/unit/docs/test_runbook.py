@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from samplegate.audit.verdict import MEANINGS
-from samplegate.cli.bundled import PAGES, POLICIES, bundled
+from samplegate.cli.bundled import CI_FILES, PAGES, POLICIES, bundled
 from samplegate.cli.main import COMMANDS
 from samplegate.cli.manual import Manual
 from samplegate.telemetry.definitions import METRICS
@@ -16,7 +16,7 @@ from tests.deployment.board import PANELS, alerts
 from tests.paths import ROOT
 
 PAGE: Final = (ROOT / "docs" / "runbook.md").read_text("utf-8")
-MANUAL: Final = Manual(PAGES, {path: bundled(path) for path in (*PAGES.values(), *POLICIES)})
+MANUAL: Final = Manual(PAGES, {path: bundled(path) for path in (*PAGES.values(), *POLICIES, *CI_FILES)})
 ALERTS: Final = alerts()
 
 
