@@ -150,3 +150,38 @@ def test_a_file_above_the_current_folder_is_edited_outside_of_home(
     ended = run("wrap", "--policy", str(home / "p.yaml"), "--write")
     assert 0 == ended.code, ended.err
     assert "samplegate" in (home / ".mcp.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("folder", "lasts"),
+    [
+        ("cache/uv/archive-v0/abc/bin", False),
+        ("cache/uv/environments-v2/x/bin", False),
+        ("pipx/.cache/1f/bin", False),
+        ("uv/tools/samplegate/bin", True),
+    ],
+)
+def test_a_gate_in_a_temporary_environment_is_not_written(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, folder: str, lasts: bool
+) -> None:
+    program = home / folder / "samplegate"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    (home / "m.json").write_text(SERVERS)
+    ended = run("wrap", "--policy", "p.yaml", "--file", "m.json", "--write")
+    assert (0 if lasts else 2) == ended.code
+    if lasts:
+        assert str(program) == json.loads((home / "m.json").read_text())["mcpServers"]["docs"]["command"]
+    else:
+        assert "this samplegate is in a temporary environment" in ended.err
+        assert SERVERS == (home / "m.json").read_text()
+
+
+def test_cursor_gets_no_argument_of_ours_with_a_space(run: Run, home: Path) -> None:
+    (home / "my policy.yaml").write_text((home / "p.yaml").read_text())
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text(SERVERS)
+    ended = run("wrap", "--policy", "my policy.yaml", "--write")
+    assert (0, SERVERS) == (ended.code, (home / ".cursor/mcp.json").read_text())
+    assert "docs: skipped: the client ends a word at each space, but the gate needs" in ended.out
