@@ -38,7 +38,7 @@ from samplegate.urls import url_error
 
 INTERVAL: Final = 2.0  # seconds between two snapshots of --watch
 TIMEOUT: Final = 5.0  # seconds for a daemon's answer
-PROCESS_TIMEOUT: Final = 2.0  # seconds for the answer of a process of the state folder
+PROCESS_TIMEOUT: Final = 5.0  # seconds for the answer of a process of the state folder
 MAX_GATES: Final = 200
 ROWS: Final = 24  # of a terminal whose size is not known
 THREADS: Final = 16

@@ -140,6 +140,7 @@ def _session(wiring: SessionWiring, calls: int, now: float) -> SessionStatus:
         id=wiring.state.token,
         server=shown(wiring.server),
         caller=shown(wiring.state.caller),
+        client=shown(wiring.state.client_name) or None,
         protocol=_protocol(wiring),
         age=max(0.0, now - wiring.began),
         calls=calls,

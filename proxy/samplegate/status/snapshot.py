@@ -67,6 +67,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """As in the decision log."""
     server: str
     caller: str
+    client: str | None
+    """The name and version that the client gave itself; None if it gave none."""
     protocol: str | None
     """None until the server has answered."""
     age: float

@@ -143,10 +143,21 @@ def _servers(page: _Page, found: Listed[ServerStatus]) -> None:
 
 def _sessions(page: _Page, found: Listed[SessionStatus]) -> None:
     rows = [
-        (one.caller, span(one.age), one.server, str(one.calls), str(one.requests), one.id, one.protocol or "-")
+        (
+            one.caller,
+            span(one.age),
+            one.server,
+            str(one.calls),
+            str(one.requests),
+            one.id,
+            one.client or "-",
+            one.protocol or "-",
+        )
         for one in found.items
     ]
-    page.table("sessions", ("caller", "age", "server", "calls", "requests", "session", "protocol"), rows, found.total)
+    page.table(
+        "sessions", ("caller", "age", "server", "calls", "requests", "session", "client", "protocol"), rows, found.total
+    )
 
 
 def _calls(page: _Page, found: Listed[CallStatus]) -> None:

@@ -25,6 +25,7 @@ def conversation(number: int, calls: int, *, tool: str = "work", caller: str = "
     state = SimpleNamespace(
         token=f"{number:08x}",
         caller=caller,
+        client_name="editor 1.0",
         revision="2025-11-25",
         answered=True,
         inflight=Inflight(),

@@ -53,7 +53,8 @@ def gate(name: str = "docs", **more: Any) -> GateStatus:
         "sessions": listed(
             [
                 SessionStatus(
-                    id="350fcf43", server=text, caller=text, protocol="2025-11-25", age=70.0, calls=2, requests=1
+                    id="350fcf43", server=text, caller=text, client=text, protocol="2025-11-25", age=70.0, calls=2,
+                    requests=1,
                 )
             ]
         ),
@@ -131,8 +132,8 @@ def test_everything_that_goes_on_is_there() -> None:
         "    reviewer  pending  oldest  next expires",
         "    ops       2        1m30s   13m30s",
         "  sessions: 1",
-        "    caller  age    server  calls  requests  session   protocol",
-        "    docs    1m10s  docs    2      1         350fcf43  2025-11-25",
+        "    caller  age    server  calls  requests  session   client  protocol",
+        "    docs    1m10s  docs    2      1         350fcf43  docs    2025-11-25",
     ] == gate_lines(gate(), 200)
 
 
