@@ -273,7 +273,7 @@ class StatusSource:
         started: float,
         servers: Callable[[Conversations], Iterable[ServerStatus]] | None = None,
     ) -> None:
-        self._command = command
+        self._command: Literal["run", "serve"] = command
         self._context = context
         self._settings = settings
         self._policy = policy

@@ -45,7 +45,7 @@ def daemon(answer: bytes = as_json(STATUS), code: int = 200) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(answer if right else b"status: no token; send it\n")
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, format: str, *args: object) -> None: ...
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         server.timeout = 20
