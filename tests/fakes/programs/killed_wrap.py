@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from samplegate.cli.main import main
+from samplegate.clients import store
 
 FOLDER = Path(sys.argv[1])
 FILE = FOLDER / "home" / ".claude.json"
@@ -65,7 +66,14 @@ def _kill_at(number: int) -> None:
         step()
         true_sync(fd)
 
-    true_write, true_sync = os.write, os.fsync
+    def swap(disk: store.Disk, draft: Path, path: Path) -> bool:
+        step()
+        done = true_swap(disk, draft, path)
+        step()
+        return done
+
+    true_write, true_sync, true_swap = os.write, os.fsync, store.Disk.swap
+    vars(store)["Disk"].swap = swap
     os.write, os.fsync = write, sync
     sys.addaudithook(heard)
 

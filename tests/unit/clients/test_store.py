@@ -15,8 +15,7 @@ from samplegate.clients.faults import FileFault
 from samplegate.clients.formats import MAX_BYTES
 from samplegate.clients.store import Disk, Snapshot
 
-STEPS: Final = ("create", "write", "sync", "adopt")
-"""What happens before the file is compared a last time."""
+STEPS: Final = ("create", "write", "sync", "adopt", "swap")
 
 
 class Interrupted(Disk):
@@ -64,6 +63,16 @@ def test_what_another_program_writes_during_the_edit_is_kept(
     assert [file] == list(file.parent.iterdir())
 
 
+def test_without_an_atomic_swap_the_file_is_replaced(file: Path) -> None:
+    class OldDisk(Disk):
+        def swap(self, draft: Path, path: Path) -> bool:
+            return False
+
+    store.update(file, marked, OldDisk())
+    assert b"old+" == file.read_bytes()
+    assert [file] == list(file.parent.iterdir())
+
+
 def test_a_file_that_another_program_touches_without_a_change_is_edited_once(file: Path) -> None:
     store.update(file, marked, Interrupted("adopt", file.touch))
     assert b"old+" == file.read_bytes()
@@ -81,7 +90,7 @@ def test_a_file_that_disappears_during_the_edit_stays_away(file: Path) -> None:
     assert [] == list(file.parent.iterdir())
 
 
-@pytest.mark.parametrize("step", [*STEPS, "replace"])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_step_that_fails_leaves_the_old_file_and_nothing_else(step: str, file: Path) -> None:
     def fail() -> None:
         raise OSError(28, "No space left on device")
