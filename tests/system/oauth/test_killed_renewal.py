@@ -29,17 +29,15 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(code)
 """  # started as a small process: a child's peak begins with the memory of the process that forks it
 WRITES: Final = """
-import sys
+import os, sys
 from pathlib import Path
-from samplegate.oauth.login_file import Login, LoginFile
-file = LoginFile(Path(sys.argv[1]), "docs")
-number = 0
-while True:
-    number += 1
-    token = f"{number:x}" * 4000
-    file.write(Login(url="https://a.example", grant="authorization_code", issuer="https://b.example", client_id="c",
-                     access_token=token[:9000], refresh_token=token[:9000], obtained_at=number))
-    print(number, flush=True)
+from samplegate.oauth import login_file
+step, number = sys.argv[2], int(sys.argv[3])
+if step != "never":
+    setattr(login_file, step, lambda *_: os.kill(os.getpid(), 9))
+login_file.LoginFile(Path(sys.argv[1]), "docs").write(login_file.Login(
+    url="https://a.example", grant="authorization_code", issuer="https://b.example", client_id="c",
+    access_token=f"{number}" * 9000, obtained_at=number))
 """
 DECIDES: Final = """
 import json, os, sys
@@ -82,19 +80,21 @@ def test_a_gate_that_is_killed_while_it_refreshes_leaves_the_old_login_and_no_lo
             assert msgspec.json.decode(file.read_bytes(), type=Login).access_token in world.access
 
 
-def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_login(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_while_it_writes_leaves_the_old_login_or_the_new_one(tmp_path: Path) -> None:
     file = login_file(tmp_path)
-    for kill in range(8):
-        words = [sys.executable, "-c", WRITES, str(tmp_path)]
-        environment = {**os.environ, "PYTHONPATH": str(PROXY)}
-        with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
-            assert process.stdout is not None
-            for _ in range(1 + 7 * kill):
-                process.stdout.readline()
-            process.kill()
-        login = msgspec.json.decode(file.read_bytes(), type=Login)
-        assert login.access_token == (f"{int(login.obtained_at):x}" * 4000)[:9000] == login.refresh_token
-    assert len(list(file.parent.iterdir())) <= 2
+    kept: list[Login] = []
+    for number, step in enumerate(("never", "make_file", "sync_file", "sync_folder", "never"), 1):
+        old = file.open("rb") if kept else None
+        words = [sys.executable, "-c", WRITES, str(tmp_path), step, str(number)]
+        ended = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(PROXY)}, timeout=50, check=False)
+        assert (0 if step == "never" else -signal.SIGKILL) == ended.returncode
+        kept.append(msgspec.json.decode(file.read_bytes(), type=Login))
+        if old is not None:  # it is never written in place
+            with old:
+                assert kept[-2] == msgspec.json.decode(old.read(), type=Login)
+    assert [1, 1, 1, 4, 5] == [login.obtained_at for login in kept]
+    assert [f"{login.obtained_at:.0f}" * 9000 for login in kept] == [login.access_token for login in kept]
+    assert ["docs.json"] == [path.name for path in file.parent.iterdir()]
 
 
 def test_a_login_does_not_keep_an_answer_of_100_mb(tmp_path: Path) -> None:
