@@ -9,10 +9,11 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from json import dumps
 from pathlib import Path
@@ -241,16 +242,28 @@ def _daemon(url: str, token_file: Path | None) -> GateStatus:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT)
+    deadline: threading.Timer | None = None
+    late = threading.Event()
     try:
+        connection.connect()
+        # the timeout of a socket begins again with each byte
+        deadline = threading.Timer(TIMEOUT, _cut, (connection.sock, late))
+        deadline.daemon = True
+        deadline.start()
         connection.request("GET", f"{parts.path.rstrip('/')}/status", headers=headers)
         response = connection.getresponse()
         text = response.read(MAX_BYTES + 1)
+        if late.is_set():  # what was read may be cut
+            raise TimeoutError
     except (OSError, http.client.HTTPException, ValueError) as problem:
         why = (getattr(problem, "strerror", None) or str(problem) or type(problem).__name__).lower()
+        why = f"nothing complete within {TIMEOUT:g} s" if late.is_set() else why
         raise Unavailable(
             f"{url}: no answer: {printable(why)}; check that the daemon runs and that admin_listen has this address"
         ) from None
     finally:
+        if deadline is not None:
+            deadline.cancel()
         connection.close()
     if response.status == 200:
         try:
@@ -266,6 +279,13 @@ def _daemon(url: str, token_file: Path | None) -> GateStatus:
         404: "check the URL, and the version of the daemon",
     }.get(response.status, "see the log of the daemon")
     raise Unavailable(f"{url}: {response.status}: {said}; {remedy}")
+
+
+def _cut(connection: socket.socket, late: threading.Event) -> None:
+    """End what another thread reads or writes."""
+    late.set()
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 # -- printing

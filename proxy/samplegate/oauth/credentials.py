@@ -12,6 +12,7 @@ import asyncio
 import os
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -28,6 +29,8 @@ from samplegate.urls import is_open
 AUTHORIZATION: Final = "Authorization"
 LOCK_TIME: Final = 45.0  # seconds to wait for another gate's renewal, which takes at most 30
 PAUSE: Final = 5.0  # seconds without a new attempt after a failed one
+MAX_REJECTED: Final = 6  # tokens in REJECTED seconds: a server that accepts none must not cost a renewal for each call
+REJECTED: Final = 60.0
 _EVERY_SCOPE: Final = "the token has every scope that it asks for"
 CLOSE: Final = 1.0  # seconds at the end for a renewal under way: its refresh token may be the only valid one
 
@@ -92,6 +95,8 @@ class OAuthCredentials:
         self._renewal: asyncio.Task[None] | None = None
         self._failed: tuple[Login | None, Unavailable, float] | None = None
         """The login that could not be renewed, why, and until when there is no new attempt."""
+        self._rejected: deque[float] = deque(maxlen=MAX_REJECTED)
+        """When renewals began because the server had refused a token."""
 
     @property
     def _headless(self) -> bool:
@@ -129,7 +134,7 @@ class OAuthCredentials:
         if self._headless:
             if status == 403 and login is not None and _has_scope(login, challenge.scope):
                 raise Unavailable(f"it denied the request, although {_EVERY_SCOPE}")
-            await self._renew(login, challenge)
+            await self._renew(login, challenge, refused=login is not None)
             return True
         if login is None:
             if self._has_headers and challenge.resource_metadata is None:
@@ -143,7 +148,7 @@ class OAuthCredentials:
             raise Unavailable(f"this request needs {needed}, which its login does not have; {self._remedy(scope)}")
         if login.refresh_token is None:
             raise Unavailable(f"it rejected the token of its login, which has no refresh token; {self._remedy()}")
-        await self._renew(login, challenge)
+        await self._renew(login, challenge, refused=True)
         return True
 
     async def settle(self) -> None:
@@ -158,16 +163,28 @@ class OAuthCredentials:
             return None
         return login if not self._headless or login.key == self._settings.key else None
 
-    async def _renew(self, login: Login | None, challenge: Challenge) -> None:
-        """Get a new token in place of this login's, or wait until another request or gate has it. Raises
-        Unavailable."""
+    async def _renew(self, login: Login | None, challenge: Challenge, *, refused: bool = False) -> None:
+        """Get a new token in place of this login's, or wait until another request or gate has it. ``refused``: the
+        server has refused the token before its expiry. Raises Unavailable."""
         if self._failed is not None and self._failed[0] is login and self._timer() < self._failed[2]:
             raise self._failed[1]
         if self._renewal is None or self._renewal.done():
+            if refused:
+                self._count_rejected()
             self._renewal = asyncio.get_running_loop().create_task(self._renewed(login, challenge))
             self._renewal.add_done_callback(_retrieve)
         # a request may be cancelled, but not the renewal: an authorization server may have replaced the refresh token
         await asyncio.shield(self._renewal)
+
+    def _count_rejected(self) -> None:
+        """Count a token that the server has refused. Raises Unavailable if there were too many."""
+        now = self._timer()
+        if len(self._rejected) == MAX_REJECTED and now - self._rejected[0] < REJECTED:
+            raise Unavailable(
+                f"it has refused {MAX_REJECTED} tokens within {REJECTED:g} s, so no more are requested now; try again"
+                " in a minute, or report this to the server's operator"
+            )
+        self._rejected.append(now)
 
     async def _renewed(self, login: Login | None, challenge: Challenge) -> None:
         lock = await self._file.lock(LOCK_TIME)

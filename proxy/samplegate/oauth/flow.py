@@ -156,15 +156,13 @@ class _Flow:
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request of the flow, and check the response before the SDK reads it."""
-        metadata = self._provider.context.oauth_metadata
         url = str(request.url)
         if request.method == "GET":
             response = await self._endpoints.send(request, "metadata request")
             if url in self._metadata_urls or "/.well-known/oauth-protected-resource" in urlsplit(url).path:
                 return self._resource_metadata(response)
             return self._server_metadata(response)
-        if metadata is None:
-            raise self._no_metadata()
+        metadata = self.checked_metadata()
         if url == str(metadata.token_endpoint):
             response = await self._endpoints.send(request, "token request")
             if response.status_code not in (200, 201):
@@ -209,21 +207,34 @@ class _Flow:
         except ValidationError:
             self._note(response, "sent metadata without a valid issuer, authorization_endpoint or token_endpoint")
             return response
-        self._check_issuer(str(metadata.issuer))
-        where = origin_of_any(str(metadata.issuer))
-        self._endpoints.check_url(str(metadata.token_endpoint), "token_endpoint")
+        self._check(metadata)
         if self._user:
-            self._endpoints.check_url(str(metadata.authorization_endpoint), "authorization_endpoint")
-            if "S256" not in (metadata.code_challenge_methods_supported or []):
-                raise OAuthFault(
-                    f"{where} does not support PKCE with S256 (code_challenge_methods_supported), so a login would not"
-                    " be safe"
-                )
             self._choose_auth_method(metadata)
         offline = self._user and self._asked_scope and "offline_access" in (metadata.scopes_supported or [])
         kept = {name: value for name, value in found.items() if name != "scopes_supported"}
         kept |= {"scopes_supported": ["offline_access"]} if offline else {}
         return httpx2.Response(200, content=msgspec.json.encode(kept), request=response.request)
+
+    def checked_metadata(self) -> OAuthMetadata:
+        """The authorization server's metadata that the SDK uses. It is checked again before each use, because the URL
+        of a document does not prove which kind it is: the MCP server chooses both. Raises OAuthFault."""
+        metadata = self._provider.context.oauth_metadata
+        if metadata is None:
+            raise self._no_metadata()
+        self._check(metadata)
+        return metadata
+
+    def _check(self, metadata: OAuthMetadata) -> None:
+        self._check_issuer(str(metadata.issuer))
+        self._endpoints.check_url(str(metadata.token_endpoint), "token_endpoint")
+        if not self._user:
+            return
+        self._endpoints.check_url(str(metadata.authorization_endpoint), "authorization_endpoint")
+        if "S256" not in (metadata.code_challenge_methods_supported or []):
+            raise OAuthFault(
+                f"{origin_of_any(str(metadata.issuer))} does not support PKCE with S256"
+                " (code_challenge_methods_supported), so a login would not be safe"
+            )
 
     def _choose_auth_method(self, metadata: OAuthMetadata) -> None:
         """Ask for a registration without a secret, if the server accepts that."""
@@ -348,6 +359,7 @@ async def log_in(url: str, settings: OAuthSettings, challenge: Challenge, browse
     storage = _Storage(None, _registered(settings, browser.redirect_uri))
 
     async def redirect(target: str) -> None:
+        flow.checked_metadata()
         browser.show(target)
 
     async def callback() -> AuthorizationCodeResult:
@@ -365,9 +377,9 @@ async def log_in(url: str, settings: OAuthSettings, challenge: Challenge, browse
     )
     asked = challenge if settings.scope is None else msgspec.structs.replace(challenge, scope=settings.scope)
     async with http_client() as http:
-        endpoints = Endpoints(url, http, shows_descriptions=True)
+        flow = _Flow(provider, Endpoints(url, http, shows_descriptions=True), issuer=settings.issuer, user=True)
         async with asyncio.timeout(waits):
-            await _Flow(provider, endpoints, issuer=settings.issuer, user=True).run(asked)
+            await flow.run(asked)
     return _login(provider, storage, url, "authorization_code", challenge, key="")
 
 

@@ -50,6 +50,17 @@ def challenges(*values: str) -> Change:
     return world_with(challenges=list(values))
 
 
+def both(*changes: Change) -> Change:
+    def change(world: World) -> None:
+        for each in changes:
+            each(world)
+
+    return change
+
+
+MASKED: Final = world_with(path="/.well-known/oauth-protected-resource")
+"""An issuer whose metadata has a URL like that of resource metadata."""
+
 REFUSED: Final[Mapping[str, tuple[Change, str]]] = {
     # what the server does: the change, and what the message says, where {issuer} and {mcp} are their origins
     "metadata is missing": (
@@ -147,6 +158,14 @@ REFUSED: Final[Mapping[str, tuple[Change, str]]] = {
     "PKCE is not declared": (
         edit("metadata", code_challenge_methods_supported=None),
         "{issuer} does not support PKCE with S256",
+    ),
+    "PKCE without S256 at an issuer that looks like resource metadata": (
+        both(MASKED, edit("metadata", code_challenge_methods_supported=["plain"])),
+        "{issuer} does not support PKCE with S256",
+    ),
+    "authorization endpoint without TLS at an issuer that looks like resource metadata": (
+        both(MASKED, edit("metadata", authorization_endpoint="http://evil.example/a")),
+        "the authorization_endpoint of the authorization server is not https: http://evil.example",
     ),
     "no registration": (
         world_with(registers=False),

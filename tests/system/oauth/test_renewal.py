@@ -97,6 +97,16 @@ async def test_a_token_that_is_never_accepted_ends_each_request_after_one_refres
         assert len(refreshes(world)) <= 3
 
 
+async def test_a_server_that_accepts_no_token_does_not_cost_a_refresh_for_each_request(tmp_path: Path) -> None:
+    async with World(lifetime=-1.0).serving() as world:
+        await logged_in(world, tmp_path)
+        async with gate_link(world, tmp_path) as gate:
+            answers = [(await gate.ask())["message"] for _ in range(20)]
+        assert len(refreshes(world)) == credentials.MAX_REJECTED
+    assert all("HTTP 401" in answer for answer in answers)
+    assert "it has refused 6 tokens within 60 s, so no more are requested now" in answers[-1]
+
+
 async def test_a_request_that_is_always_forbidden_ends_at_once(tmp_path: Path) -> None:
     async with World(scopes={"tools/call admin": "admin"}).serving() as world:
         await logged_in(world, tmp_path)

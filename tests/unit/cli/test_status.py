@@ -269,3 +269,33 @@ def test_a_damaged_ledger_is_told_beside_the_gates(tmp_path: Path, capsys: pytes
     said = capsys.readouterr()
     assert "serve 1.2.3: ready" in said.out
     assert said.err.startswith(f"samplegate: limits: {tmp_path / 'limits.sqlite3'}: it is empty")
+
+
+def test_an_answer_that_never_ends_is_not_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "TIMEOUT", 0.2)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(20)
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                connection.settimeout(0.02)
+                while not ended.is_set():
+                    try:
+                        if connection.recv(65_536) == b"":
+                            return
+                    except TimeoutError:
+                        connection.sendall(b" ")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            assert 2 == main(["status", "--admin", f"http://127.0.0.1:{listening.getsockname()[1]}"])
+        finally:
+            ended.set()
+            thread.join(20)
+    assert "no answer: nothing complete within 0.2 s; check that the daemon runs" in capsys.readouterr().err

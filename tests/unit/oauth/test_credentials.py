@@ -288,3 +288,27 @@ async def test_a_scope_cannot_change_the_command(tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as failed:
         await Gate(tmp_path).credentials.renew(401, ['Bearer scope="$(id) \';x"'], {})
     assert "--scope '$(id) '\"'\"';x'" in str(failed.value)
+
+
+async def test_tokens_that_are_refused_before_their_expiry_are_renewed_a_few_times_a_minute(tmp_path: Path) -> None:
+    gate = gate_with(tmp_path)
+    for _ in range(6):
+        assert await gate.credentials.renew(401, [], await gate.credentials.headers())
+    with pytest.raises(Unavailable, match="it has refused 6 tokens within 60 s, so no more are requested now; try"):
+        await gate.credentials.renew(401, [], await gate.credentials.headers())
+    assert 6 == len(gate.renewal.asked)
+    gate.now += 60
+    assert await gate.credentials.renew(401, [], await gate.credentials.headers())
+    assert 7 == len(gate.renewal.asked)
+
+
+async def test_changing_scopes_do_not_cost_a_token_for_each_request(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, CLIENT)
+    await gate.credentials.renew(401, [], {})
+    challenges = [[f'Bearer error="insufficient_scope", scope="scope-{number}"'] for number in range(7)]
+    for asks in challenges[:6]:
+        assert await gate.credentials.renew(403, asks, await gate.credentials.headers())
+    sent = await gate.credentials.headers()
+    with pytest.raises(Unavailable, match="it has refused 6 tokens"):
+        await gate.credentials.renew(403, challenges[6], sent)
+    assert 7 == len(gate.renewal.asked)
