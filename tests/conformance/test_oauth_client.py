@@ -45,8 +45,8 @@ CURRENT: Final = (
     "client-credentials-basic",
 )
 OLDER: Final = (
-    # where the protocol versions differ: the scopes of a new login, and a server without resource metadata
-    ("2025-11-25", "scope-step-up"),
+    # where the protocol versions differ: the handshake and the registration, and a server without resource metadata
+    ("2025-11-25", "metadata-default"),
     ("2025-03-26", "2025-03-26-oauth-metadata-backcompat"),
 )
 REFUSED: Final = {
