@@ -60,6 +60,7 @@ from samplegate.sampler.keys import child_environment
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
 from samplegate.text import escaped, print_line
+from samplegate.transport.http_client.health import Health
 from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
 from samplegate.transport.subprocess import ServerProcess, exit_code, start_child, stderr_log
 from samplegate.yamlfile.tree import quoted
@@ -109,6 +110,8 @@ class Run(msgspec.Struct, frozen=True):
     """How tokens for a server at a URL are obtained; None for a stored login, if there is one."""
     warnings: tuple[str, ...] = ()
     """Warnings about the command line."""
+    health: Health = msgspec.field(default_factory=Health)
+    """Of a server at a URL."""
 
 
 def prepare(args: argparse.Namespace) -> Run:
@@ -443,6 +446,7 @@ async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[ServerSide]
             http=http,
             headers=run.headers,
             credentials=credentials,
+            health=run.health,
             max_frame=settings.max_frame_bytes,
             note=relay.note,
         )
@@ -728,7 +732,15 @@ async def _main(run: Run) -> int:
         await anyio.to_thread.run_sync(_import_status)
         from samplegate.runtime.status import StatusSource
 
-        return await StatusSource("run", context, run.settings, policy=run.policy, started=started)()
+        problem = run.health.shown_problem()
+        return await StatusSource(
+            "run",
+            context,
+            run.settings,
+            policy=run.policy,
+            started=started,
+            servers=lambda found: [server.failed(problem) for server in found.by_server.values()],
+        )()
 
     codes: list[int] = []
     failed: list[CannotStart] = []

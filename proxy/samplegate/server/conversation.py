@@ -22,6 +22,7 @@ from samplegate.protocol.rounds import Note
 from samplegate.runtime.flow import STANDALONE, HttpClientWriter, HttpServerWriter, Sink, shared_process_writer
 from samplegate.runtime.relay import Relay
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
+from samplegate.transport.http_client.health import Health
 from samplegate.transport.stdio import CannotStart
 from samplegate.transport.subprocess import start_child, stderr_log
 
@@ -48,6 +49,10 @@ class Opens(Protocol):
         """Whether the server answers each request on a stream of its own."""
         ...
 
+    def problem(self) -> str | None:
+        """Why the server did not take the latest request, if that is known."""
+        ...
+
     def open(self, relay: Relay) -> AbstractAsyncContextManager[Ended]: ...
 
 
@@ -67,6 +72,10 @@ class Process:
         self._log = log
         self._max_frame = max_frame
         self.realm = realm_of(server.name, server.argv, None)
+
+    def problem(self) -> str | None:
+        """A process has none: its end is known."""
+        return None
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
@@ -109,6 +118,11 @@ class RemoteServer:
             server.name, server.url, server.oauth, headers=headers, state=state, log=log
         )
         self.realm = realm_of(server.name, (), server.url)
+        self._health = Health()
+
+    def problem(self) -> str | None:
+        """Why the server did not take the latest request of any conversation."""
+        return self._health.shown_problem()
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
@@ -129,6 +143,7 @@ class RemoteServer:
             http=self._http,
             headers=headers,
             credentials=self._credentials,
+            health=self._health,
             max_frame=self._max_frame,
             note=relay.note,
         )

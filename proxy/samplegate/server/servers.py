@@ -35,7 +35,7 @@ from samplegate.runtime.relay import enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.server.conversation import Opens, Process, RemoteServer, ServerConversation
 from samplegate.server.reload import Changes, ReloadPlan
-from samplegate.status.snapshot import ServerStatus, shown
+from samplegate.status.snapshot import ServerStatus
 from samplegate.transport.http_server.endpoint import App, endpoint
 from samplegate.transport.http_server.http import AccessRecord, ConversationRefused, Receive, Scope, Send
 from samplegate.transport.http_server.sessions import Sessions
@@ -98,7 +98,6 @@ class ProcessQuota:
 
 ALL_CALLERS: Final = ""  # the key of the conversation that all callers share
 ERAS_EXPIRE: Final = 300.0  # seconds for which the eras of a server at a URL are remembered
-MAX_PROBLEM: Final = 1000  # characters of a problem in a status
 RETRY_AFTER: Final = 5  # Retry-After in seconds if the process quota is used up
 
 
@@ -176,13 +175,12 @@ class ServerRuntime:
         """The status of the server. ``found`` has what its conversations do; None without any. ``unresolved``: why its
         command cannot be started now."""
         status = ServerStatus(name=self.name, state="idle") if found is None else found
-        problem = self.failing() or (None if unresolved is None else f"cannot start: {unresolved}")
+        cannot_start = None if unresolved is None else f"cannot start: {unresolved}"
+        problem = self.failing() or cannot_start or self._behind.problem()
         left = self._died + self._backoff.wait - self._clock()
         if found is None and left > 0:
             return msgspec.structs.replace(status, state="backoff", problem=problem, restart_in=left)
-        if problem is not None:
-            return msgspec.structs.replace(status, state="failed", problem=shown(problem, MAX_PROBLEM))
-        return status
+        return status.failed(problem)
 
     def open_conversations(self) -> dict[str, int]:
         """Number of open conversations by era: those of legacy sessions, and those that modern requests share."""

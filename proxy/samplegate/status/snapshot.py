@@ -19,6 +19,8 @@ MAX_LISTED: Final = 100
 """Items of one list."""
 MAX_TEXT: Final = 200
 """Characters of one text of a peer."""
+MAX_PROBLEM: Final = 1000
+"""Characters of the problem of a server."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Bytes of one process's status, as read by others."""
 
@@ -43,7 +45,8 @@ def listed(items: Iterable[T], total: int | None = None) -> Listed[T]:
 
 
 ServerState: TypeAlias = Literal["idle", "starting", "ready", "failed", "backoff"]
-"""``idle``: no process or connection; the next request starts one. ``backoff``: it is restarted in ``restart_in``."""
+"""``idle``: no process or connection; the next request starts one. ``backoff``: it is restarted in ``restart_in``.
+``failed``: it cannot be started, or a server at a URL did not take the latest request."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,12 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 0
     calls: int = 0
     requests: int = 0
+
+    def failed(self, problem: str | None) -> ServerStatus:
+        """The same of a server that failed with this problem, if there is one."""
+        if problem is None:
+            return self
+        return msgspec.structs.replace(self, state="failed", problem=shown(problem, MAX_PROBLEM))
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):

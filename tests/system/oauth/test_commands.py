@@ -11,6 +11,7 @@ import shlex
 import stat
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ import pytest
 
 from samplegate.config.oauth import OAuthSettings
 from samplegate.oauth.login import log_in
-from tests.fakes.daemon import client, serving
+from tests.fakes.daemon import admin, client, serving
 from tests.fakes.oauth_world import MARK, World, oauth_world
 from tests.fakes.run_process import Running, call, opening, running
 from tests.paths import ROOT
@@ -113,6 +114,18 @@ def begun(gate: Running) -> dict[str, Any]:
     return gate.read()
 
 
+def state_of_docs(folder: Path) -> tuple[str, str]:
+    """The state and the problem of the server, in the status of its gate, which answers half a second after its
+    start."""
+    end = time.monotonic() + 50
+    while time.monotonic() < end:
+        gates = json.loads(samplegate(folder, "status", "--json").stdout)["gates"]
+        if gates:
+            [server] = gates[0]["servers"]["items"]
+            return server["state"], str(server["problem"])
+    raise AssertionError("no gate in the status")
+
+
 def test_the_command_in_the_error_logs_in_and_the_gate_then_works(tmp_path: Path) -> None:
     with oauth_world() as world:
         with run(tmp_path, world) as gate:
@@ -121,10 +134,13 @@ def test_the_command_in_the_error_logs_in_and_the_gate_then_works(tmp_path: Path
             code, out, err = logged_in(tmp_path, command_in(error))
             assert (0, "") == (code, re.sub(r"Waiting for the browser, at most 5m.*\n", "", err))
             assert "Logged in to docs: token expires in " in out
+            state, problem = state_of_docs(tmp_path)
+            assert ("failed", True) == (state, "latest request failed: HTTP 401: it requires a login" in problem)
             gate.write(*opening())
             assert "serverInfo" in gate.read()["result"]
             gate.write(call(1))
             assert DID == gate.read()["result"]
+            assert ("ready", "None") == state_of_docs(tmp_path)
             code, _, _ = gate.end()
             assert 0 == code
         path = tmp_path / ".local/state/samplegate/oauth/docs.json"
@@ -188,6 +204,10 @@ async def test_serve_uses_a_login_of_its_state_folder_for_all_conversations(tmp_
             async with client(gate) as first:
                 error = await first.begin()
                 assert "HTTP 401: it requires a login; run: samplegate login docs" in error["error"]["message"]
+                assert (
+                    "docs: the latest request failed: HTTP 401: it requires a login"
+                    in (await admin(gate, "/status"))[1]
+                )
                 code, out, _ = logged_in(tmp_path, ["login", "docs", "--settings", "serve.yaml"])
                 assert (0, True) == (code, str(tmp_path / "state" / "oauth" / "docs.json") in out)
             async with client(gate) as second, client(gate) as third:
@@ -197,6 +217,7 @@ async def test_serve_uses_a_login_of_its_state_folder_for_all_conversations(tmp_
                 world.expire_tokens()
                 for each in (second, third):
                     assert "did do" in str(await each.call("legacy"))
+                assert "latest request" not in (await admin(gate, "/status"))[1]
         assert 1 == len(world.of("token", grant_type="refresh_token"))
 
 

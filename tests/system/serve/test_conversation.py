@@ -57,6 +57,9 @@ class Behind:
         self.at_once = at_once
         self.fail = anyio.Event()
 
+    def problem(self) -> str | None:
+        return None
+
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Callable[[], Awaitable[object]]]:
         if self.at_once:

@@ -23,6 +23,7 @@ from samplegate.protocol.session_state import INITIALIZE
 from samplegate.transport.http_client import wire
 from samplegate.transport.http_client.calls import HttpCall, LegacyCall, ModernCall
 from samplegate.transport.http_client.headers import Mirror
+from samplegate.transport.http_client.health import Health
 from samplegate.transport.http_client.streams import SharedStreams, Standalone
 from samplegate.transport.http_client.wire import Credentials, HttpFault, Wire, error_fault, status_fault
 from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged
@@ -170,7 +171,8 @@ class RemoteConnection(Backlogged):
     """The connection to one remote server, for one client or for the modern requests of one caller.
 
     Use it only on the event loop's thread. ``headers`` are our own credentials for this server; headers that the
-    protocol sets are ignored there. ``credentials`` add headers that change. ``max_frame`` is in bytes.
+    protocol sets are ignored there. ``credentials`` add headers that change. ``health`` gets what becomes of requests.
+    ``max_frame`` is in bytes.
     """
 
     def __init__(
@@ -182,11 +184,12 @@ class RemoteConnection(Backlogged):
         note: Callable[[Note], None],
         headers: Mapping[str, str] | None = None,
         credentials: Credentials | None = None,
+        health: Health | None = None,
         max_frame: int = MAX_LINE,
     ) -> None:
         self._receiver = receiver
         self._note = note
-        wire = Wire(url, http, headers or {}, credentials)
+        wire = Wire(url, http, headers or {}, credentials, health)
         self._shared = SharedStreams(wire, note, self._received, self._oversized, self._lost, max_frame)
         self._legacy = self._shared.legacy
         self._mirror = Mirror(wire, note, max_frame)

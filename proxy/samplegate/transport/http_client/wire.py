@@ -23,6 +23,7 @@ from samplegate.errors import Unavailable
 from samplegate.protocol import frames, rawjson
 from samplegate.protocol.rawjson import MAX_TOLERATED, Malformed
 from samplegate.protocol.results import INTERNAL
+from samplegate.transport.http_client.health import Health
 from samplegate.transport.sse import Oversized, Parser, ServerSentEvent
 
 _STATUS: Final = {
@@ -215,6 +216,8 @@ def read(text: bytes) -> frames.Frame:
 
 CREDENTIAL_STATUSES: Final = frozenset({401, 403})
 """HTTP statuses about the gate's own credentials. The client does not get the server's text for these."""
+_UNAVAILABLE: Final = CREDENTIAL_STATUSES | {404}
+"""Statuses below 500 that a working server does not answer a valid request with."""
 CHALLENGE: Final = "WWW-Authenticate"
 CONNECT: Final = 10.0  # seconds to connect, including the wait for the pool
 MAX_HOPS: Final = 3
@@ -276,7 +279,8 @@ class Credentials(Protocol):
 
 
 class Wire:
-    """The HTTP client of one remote server. ``credentials`` are added to ``headers``."""
+    """The HTTP client of one remote server. ``credentials`` are added to ``headers``. ``health`` gets the problem of
+    each POST."""
 
     def __init__(
         self,
@@ -284,8 +288,10 @@ class Wire:
         http: aiohttp.ClientSession,
         headers: Mapping[str, str],
         credentials: Credentials | None = None,
+        health: Health | None = None,
     ) -> None:
         self._url = yarl.URL(url)
+        self._health = health or Health()
         self._credentials = credentials
         self._http = http
         self._base: CIMultiDict[str] = CIMultiDict({"User-Agent": f"samplegate/{__version__}"})
@@ -307,7 +313,15 @@ class Wire:
         if sum(len(name) + len(value) for name, value in own.items()) > MAX_HEADERS:
             raise HttpFault(f"the request's headers would be larger than {MAX_HEADERS} bytes")
         headers = {"Accept": BOTH, "Content-Type": "application/json", **own}
-        return await self._open("POST", headers, lambda: Body(line, written or _nothing))
+        try:
+            response = await self._open("POST", headers, lambda: Body(line, written or _nothing))
+        except (HttpFault, aiohttp.ClientError, OSError) as error:
+            self._health.problem = error_fault(error).reason
+            raise
+        status = response.status
+        is_fault = status in _UNAVAILABLE or status >= 500
+        self._health.problem = status_fault(status).reason if is_fault else None
+        return response
 
     async def get(self, own: Mapping[str, str]) -> aiohttp.ClientResponse:
         """GET the standalone stream, or the rest of a broken one. Returns and raises as ``post``."""
