@@ -121,6 +121,8 @@ class ServerSettings(ServerEntry, frozen=True, kw_only=True):
     """
 
     name: str
+    from_options: bool = False
+    """Whether it is a server at a URL that the command line names, not a settings file."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -408,7 +410,7 @@ def server_at_url(
     if tokens is not None:
         conflicts = _oauth_conflicts(url if why is None else None, names)
         problems += [f"--{'url' if key == 'url' else 'oauth-client-id'}: {text}" for key, text in conflicts]
-    server = ServerSettings(name=name, url=url, headers=values, headers_from=files, oauth=tokens)
+    server = ServerSettings(name=name, url=url, headers=values, headers_from=files, oauth=tokens, from_options=True)
     if why is None and names and is_open(url):
         option = "--header-from" if headers_from else "--header-env"
         warnings.append(f"{option}: its headers travel over plain http to another machine; use https")

@@ -53,13 +53,14 @@ def credentials_for(
     headers: Iterable[str],
     state: Path,
     log: Log,
+    in_file: bool = False,
 ) -> OAuthCredentials | None:
     """The credentials of a server at a URL; None if ``headers``, the names of its configured headers, have
-    Authorization already."""
+    Authorization already. ``in_file``: the server is in a settings file."""
     names = {header.lower() for header in headers}
     if AUTHORIZATION.lower() in names:
         return None
-    return OAuthCredentials(name, url, settings, has_headers=bool(names), state=state, log=log)
+    return OAuthCredentials(name, url, settings, has_headers=bool(names), state=state, log=log, in_file=in_file)
 
 
 class OAuthCredentials:
@@ -78,6 +79,7 @@ class OAuthCredentials:
         state: Path,
         log: Log,
         has_headers: bool = False,
+        in_file: bool = False,
         renews: Renews | None = None,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
@@ -87,6 +89,7 @@ class OAuthCredentials:
         self._settings = settings or OAuthSettings()
         self._state = state
         self._has_headers = has_headers
+        self._in_file = in_file
         self._file = LoginFile(state, name)
         self._log = log
         self._renews = renews
@@ -226,15 +229,20 @@ class OAuthCredentials:
         return f"it requires a login; {self._remedy(scope)}"
 
     def _remedy(self, scope: str | None = None) -> str:
-        """What to do, with a command that can be copied."""
+        """What to do, with a command that can be copied.
+
+        For a server in a settings file it names neither the URL nor a folder: the callers of `serve` read it, and the
+        file may have the client's ID."""
         if self._headless:
             return "check the client ID, its secret and the issuer"
         if NAME.match(self._name) is None:
             return "give the server a name of letters, digits and . _ -, and log in with samplegate login NAME"
         if self._state == Path():
             return "logins need a state folder, but the home folder is unknown; set --state DIR or HOME, then log in"
-        url = "URL" if "?" in self._url else shlex.quote(self._url)
         options = "" if scope is None else f" --scope {shlex.quote(scope)}"
+        if self._in_file:
+            return f"run: samplegate login {self._name} --settings FILE{options}"
+        url = "URL" if "?" in self._url else shlex.quote(self._url)
         if self._state != state_folder(os.environ):
             options += f" --state {shlex.quote(str(self._state.absolute()))}"
         return f"run: samplegate login {self._name} --url {url}{options}"

@@ -110,6 +110,9 @@ class LoginFile:
 
     def write(self, login: Login) -> None:
         """Replace the file, with the lock held. The old one stays if this fails. Raises Unavailable."""
+        text = msgspec.json.format(msgspec.json.encode(login), indent=1) + b"\n"
+        if len(text) > MAX_FILE:  # a huge registration; it could not be read again
+            raise Unavailable(f"the login is larger than {MAX_FILE} bytes; report this to the server's operator")
         self._login = login
         if self.path is None:
             return
@@ -120,7 +123,7 @@ class LoginFile:
             try:
                 make_file(draft)
                 with draft.open("r+b") as file:
-                    file.write(msgspec.json.format(msgspec.json.encode(login), indent=1) + b"\n")
+                    file.write(text)
                     file.flush()
                     sync_file(file.fileno())
                 draft.replace(self.path)
@@ -214,7 +217,7 @@ def _parsed(path: Path) -> Login:
     """The login in the file. Raises OSError and Unavailable, whose text contains nothing of the file."""
     with path.open("rb") as file:
         text = file.read(MAX_FILE + 1)
-    remedy = "; log in again, which replaces it"
+    remedy = "; log in again, which replaces it, or delete it with samplegate logout"
     if len(text) > MAX_FILE:
         raise Unavailable(f"{path}: is larger than {MAX_FILE} bytes{remedy}")
     try:

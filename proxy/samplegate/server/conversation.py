@@ -115,7 +115,13 @@ class RemoteServer:
         self._max_frame = max_frame
         headers = [*server.headers, *server.headers_from]
         self._credentials = credentials_for(
-            server.name, server.url, server.oauth, headers=headers, state=state, log=log
+            server.name,
+            server.url,
+            server.oauth,
+            headers=headers,
+            state=state,
+            log=log,
+            in_file=not server.from_options,
         )
         self.realm = realm_of(server.name, (), server.url)
         self._health = Health()

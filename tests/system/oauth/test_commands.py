@@ -203,7 +203,8 @@ async def test_serve_uses_a_login_of_its_state_folder_for_all_conversations(tmp_
         async with serving(tmp_path, "--settings", "serve.yaml", env={"HOME": str(tmp_path)}) as gate:
             async with client(gate) as first:
                 error = await first.begin()
-                assert "HTTP 401: it requires a login; run: samplegate login docs" in error["error"]["message"]
+                message = error["error"]["message"]
+                assert message.endswith("HTTP 401: it requires a login; run: samplegate login docs --settings FILE")
                 assert (
                     "docs: the latest request failed: HTTP 401: it requires a login"
                     in (await admin(gate, "/status"))[1]

@@ -81,7 +81,10 @@ def test_the_status_of_logins_shows_no_token(state: Path, capsys: pytest.Capture
         f"b: {url}, token has expired; log in again, scopes: read write",
         f"c: {url}, token has expired and is renewed when it is used, scopes: read write",
         f"d: {url}, token without an expiry",
-        f"e: {state}/oauth/e.json: is not a login; log in again, which replaces it",
+        (
+            f"e: {state}/oauth/e.json: is not a login; log in again, which replaces it, or delete it with samplegate"
+            " logout"
+        ),
     ] == out.splitlines()
     assert "s3cret" not in out
     assert 0 == main(["login", "b", "--status"])

@@ -40,7 +40,7 @@ def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
 
 
 def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
-    assert (ServerSettings(name="docs", url=URL), {}) == server_at_url(
+    assert (ServerSettings(name="docs", url=URL, from_options=True), {}) == server_at_url(
         "docs", URL, [], [], {}, problems=[], warnings=[]
     )
 

@@ -68,7 +68,7 @@ def test_the_quick_form_needs_no_file(tmp_path: Path) -> None:
     remote = loaded(
         None, tmp_path, url="https://x/mcp", name="docs", flags={"policy": "p", "listen": "127.0.0.1:0"}
     ).settings
-    assert {"docs": ServerSettings(name="docs", url="https://x/mcp")} == remote.servers
+    assert {"docs": ServerSettings(name="docs", url="https://x/mcp", from_options=True)} == remote.servers
     assert 0 == remote.listens_at.port
 
 

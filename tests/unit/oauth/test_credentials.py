@@ -312,3 +312,11 @@ async def test_changing_scopes_do_not_cost_a_token_for_each_request(tmp_path: Pa
     with pytest.raises(Unavailable, match="it has refused 6 tokens"):
         await gate.credentials.renew(403, challenges[6], sent)
     assert 7 == len(gate.renewal.asked)
+
+
+async def test_callers_of_serve_learn_neither_the_url_nor_a_folder(tmp_path: Path) -> None:
+    found = credentials_for("docs", URL, None, headers=[], state=tmp_path, log=Log(), in_file=True)
+    assert found is not None
+    with pytest.raises(Unavailable) as failed:
+        await found.renew(401, ['Bearer scope="a b"'], {})
+    assert "it requires a login; run: samplegate login docs --settings FILE --scope 'a b'" == str(failed.value)

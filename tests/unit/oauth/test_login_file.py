@@ -56,7 +56,7 @@ def test_a_login_that_another_process_replaced_is_read_again(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"", "is not a login; log in again, which replaces it"),
+        (b"", "is not a login; log in again, which replaces it, or delete it with samplegate logout"),
         (b"\xff\xfe", "is not a login"),
         (b"[" * 100_000, "is not a login"),
         (b"{}", "is not a login"),
@@ -71,6 +71,14 @@ def test_a_damaged_file_is_reported_without_its_content(tmp_path: Path, text: by
     with pytest.raises(Unavailable, match=why) as failed:
         LoginFile(tmp_path, "docs").read()
     assert "access" not in str(failed.value).replace(str(tmp_path), "")
+
+
+def test_a_login_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    LoginFile(tmp_path, "docs").write(LOGIN)
+    huge = msgspec.structs.replace(LOGIN, client={"client_name": "x" * MAX_FILE})
+    with pytest.raises(Unavailable, match=f"the login is larger than {MAX_FILE} bytes"):
+        LoginFile(tmp_path, "docs").write(huge)
+    assert LOGIN == LoginFile(tmp_path, "docs").read()
 
 
 @pytest.mark.parametrize("then", ["write", "remove"])
