@@ -359,7 +359,9 @@ async def log_in(url: str, settings: OAuthSettings, challenge: Challenge, browse
     storage = _Storage(None, _registered(settings, browser.redirect_uri))
 
     async def redirect(target: str) -> None:
-        flow.checked_metadata()
+        endpoint = str(flow.checked_metadata().authorization_endpoint)
+        if "?" in endpoint:  # RFC 6749, 3.1: the endpoint keeps its query; the SDK adds a second question mark
+            target = f"{endpoint}&{target.removeprefix(f'{endpoint}?')}"
         browser.show(target)
 
     async def callback() -> AuthorizationCodeResult:

@@ -175,7 +175,10 @@ class LoginFile:
                 if fd >= 0:
                     os.close(fd)
         except OSError as problem:
-            raise Unavailable(f"{path}: cannot be locked: {(problem.strerror or str(problem)).lower()}") from None
+            why = (problem.strerror or str(problem)).lower()
+            raise Unavailable(
+                f"{path}: cannot be locked: {why}; make the folder writable, or set another one with --state"
+            ) from None
         return None
 
 

@@ -59,8 +59,9 @@ class LoopbackReceiver:
         return f"http://127.0.0.1:{self._port}{PATH}"
 
     def expect(self, url: str) -> None:
-        """Wait for the answer to this authorization request, by its state."""
-        state = parse_qs(urlsplit(url).query).get("state", [""])[0]
+        """Wait for the answer to this authorization request, by its state: the last one, because the endpoint's own
+        query comes first."""
+        state = parse_qs(urlsplit(url).query).get("state", [""])[-1]
         self._state = state.encode()
 
     async def result(self) -> tuple[str, str | None, str | None]:

@@ -301,6 +301,17 @@ def _once(world: World) -> Fault:
     return answer
 
 
+async def test_an_authorization_endpoint_keeps_its_query_but_cannot_choose_the_state(tmp_path: Path) -> None:
+    async with World().serving() as world:
+        world.edits["metadata"] = {"authorization_endpoint": f"{world.origin}/authorize?policy=sign-in"}
+        login = await logged_in(world, tmp_path)
+        [asked] = world.of("authorize")
+        assert (True, "sign-in") == (login.access_token in world.access, asked.given["policy"])
+        world.edits["metadata"] = {"authorization_endpoint": f"{world.origin}/authorize?state=chosen"}
+        with pytest.raises(Unavailable, match="ignored 1 answer to another login"):
+            await logged_in(world, tmp_path, waits=1.0)
+
+
 async def test_metadata_that_a_challenge_names_at_another_origin_is_not_fetched(tmp_path: Path) -> None:
     async with World().serving() as world, World().serving() as other:
         world.challenges = [f'Bearer resource_metadata="{other.resource_metadata_url}", scope="all"']

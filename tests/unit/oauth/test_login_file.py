@@ -148,3 +148,10 @@ def test_a_token_is_renewed_ahead_of_its_expiry() -> None:
 def test_tokens_are_visible_ascii() -> None:
     assert is_token("abc-._~+/=")
     assert not any(is_token(text) for text in ("", "a b", "a\r\nX: y", "\u00fc", "a" * 16_385, None, 5))
+
+
+@pytest.mark.anyio
+async def test_a_folder_without_a_lock_has_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "oauth").write_text("no folder")
+    with pytest.raises(Unavailable, match=r"docs.lock: cannot be locked: .*; make the folder writable, or set another"):
+        await LoginFile(tmp_path, "docs").lock(0.0)
