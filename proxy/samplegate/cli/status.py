@@ -298,9 +298,10 @@ def _once(places: Places, *, json: bool) -> int:
     if json:
         print(json_text(msgspec.json.decode(as_json(overview))))
     else:
-        # problems are on stderr
-        for line in _lines(msgspec.structs.replace(overview, problems=())):
-            print(line)
+        if overview.gates or places.state is not None:  # a daemon that cannot be asked may run
+            # problems are on stderr
+            for line in _lines(msgspec.structs.replace(overview, problems=())):
+                print(line)
         for problem in overview.problems:
             print_error(problem)
     return UNREADABLE if answer.failed else OK

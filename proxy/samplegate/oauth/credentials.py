@@ -23,7 +23,7 @@ from samplegate.config.oauth import OAuthSettings
 from samplegate.config.sources import state_folder
 from samplegate.errors import Log, Unavailable
 from samplegate.oauth.challenge import Challenge
-from samplegate.oauth.login_file import NAME, Login, LoginFile
+from samplegate.oauth.login_file import NAME, FileLock, Login, LoginFile
 from samplegate.urls import is_open
 
 AUTHORIZATION: Final = "Authorization"
@@ -190,8 +190,9 @@ class OAuthCredentials:
         self._rejected.append(now)
 
     async def _renewed(self, login: Login | None, challenge: Challenge) -> None:
-        lock = await self._file.lock(LOCK_TIME)
+        lock: FileLock | None = None
         try:
+            lock = await self._file.lock(LOCK_TIME)
             current = self._login()
             if current is not None and (login is None or current.access_token != login.access_token):
                 return  # another gate was faster
@@ -207,7 +208,8 @@ class OAuthCredentials:
             self._log.warning("oauth.renewal_failed", server=self._name, fault=type(problem).__name__)
             raise Unavailable("internal error in the gate; see the log") from None
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
 
     async def _new_login(self, login: Login | None, challenge: Challenge) -> Login:
         renews = self._renews

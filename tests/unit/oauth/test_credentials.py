@@ -11,6 +11,7 @@ import pytest
 
 from samplegate.config.oauth import OAuthSettings
 from samplegate.errors import Unavailable
+from samplegate.oauth import credentials
 from samplegate.oauth.challenge import Challenge
 from samplegate.oauth.credentials import OAuthCredentials, credentials_for
 from samplegate.oauth.login_file import Login, LoginFile
@@ -320,3 +321,19 @@ async def test_callers_of_serve_learn_neither_the_url_nor_a_folder(tmp_path: Pat
     with pytest.raises(Unavailable) as failed:
         await found.renew(401, ['Bearer scope="a b"'], {})
     assert "it requires a login; run: samplegate login docs --settings FILE --scope 'a b'" == str(failed.value)
+
+
+async def test_a_lock_that_another_process_keeps_is_awaited_once_for_the_requests_of_some_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = gate_with(tmp_path)
+    sent = await gate.credentials.headers()
+    lock = await LoginFile(tmp_path, "docs").lock(1.0)
+    monkeypatch.setattr(credentials, "LOCK_TIME", 0.0)
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="another process has held the lock"):
+            await gate.credentials.renew(401, [], sent)
+    assert ["oauth.renewal_failed"] == [event for event, _ in gate.log.lines]
+    lock.release()
+    gate.now += 6
+    assert await gate.credentials.renew(401, [], sent)
