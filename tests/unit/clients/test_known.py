@@ -9,8 +9,8 @@ import pytest
 
 from samplegate.clients.known import CLIENTS, locations
 
-LINUX: Final = {"HOME": "/home/ada"}
-MAC: Final = {"HOME": "/Users/ada"}
+LINUX: Final = {"HOME": "/h/ada"}
+MAC: Final = {"HOME": "/u/ada"}
 WINDOWS: Final = {"USERPROFILE": r"C:\Users\ada", "ProgramFiles": r"C:\Program Files"}
 
 
@@ -24,11 +24,11 @@ def paths(client: str, platform: str, environ: Mapping[str, str], cwd: str) -> l
         (
             *("claude-code", "linux", LINUX, "/src/app"),
             [
-                "/home/ada/.claude.json",
+                "/h/ada/.claude.json",
                 "/src/app/.mcp.json",
                 "/src/.mcp.json",
                 "/.mcp.json",
-                "/home/ada/.claude/plugins/cache/**/.mcp.json",
+                "/h/ada/.claude/plugins/cache/**/.mcp.json",
                 "/etc/claude-code/managed-mcp.json",
             ],
         ),
@@ -53,7 +53,7 @@ def paths(client: str, platform: str, environ: Mapping[str, str], cwd: str) -> l
         ),
         (
             *("claude-desktop", "darwin", MAC, "/"),
-            ["/Users/ada/Library/Application Support/Claude/claude_desktop_config.json"],
+            ["/u/ada/Library/Application Support/Claude/claude_desktop_config.json"],
         ),
         (
             *("claude-desktop", "win32", WINDOWS, "C:\\"),
@@ -62,15 +62,15 @@ def paths(client: str, platform: str, environ: Mapping[str, str], cwd: str) -> l
                 r"C:\Users\ada\AppData\Local\Packages\Claude_*\LocalCache\Roaming\Claude\claude_desktop_config.json",
             ],
         ),
-        (*("claude-desktop", "linux", LINUX, "/"), ["/home/ada/.config/Claude/claude_desktop_config.json"]),
+        (*("claude-desktop", "linux", LINUX, "/"), ["/h/ada/.config/Claude/claude_desktop_config.json"]),
         (
             *("vscode", "darwin", MAC, "/w"),
             [
-                "/Users/ada/Library/Application Support/Code/User/mcp.json",
-                "/Users/ada/Library/Application Support/Code/User/profiles/*/mcp.json",
-                "/Users/ada/Library/Application Support/Code - Insiders/User/mcp.json",
-                "/Users/ada/Library/Application Support/Code - Insiders/User/profiles/*/mcp.json",
-                "/Users/ada/.vscode-server/data/User/mcp.json",
+                "/u/ada/Library/Application Support/Code/User/mcp.json",
+                "/u/ada/Library/Application Support/Code/User/profiles/*/mcp.json",
+                "/u/ada/Library/Application Support/Code - Insiders/User/mcp.json",
+                "/u/ada/Library/Application Support/Code - Insiders/User/profiles/*/mcp.json",
+                "/u/ada/.vscode-server/data/User/mcp.json",
                 "/w/.vscode/mcp.json",
             ],
         ),
@@ -85,7 +85,7 @@ def paths(client: str, platform: str, environ: Mapping[str, str], cwd: str) -> l
                 r"C:\w\.vscode\mcp.json",
             ],
         ),
-        (*("cursor", "linux", LINUX, "/w"), ["/home/ada/.cursor/mcp.json", "/w/.cursor/mcp.json"]),
+        (*("cursor", "linux", LINUX, "/w"), ["/h/ada/.cursor/mcp.json", "/w/.cursor/mcp.json"]),
         (
             *("codex", "linux", {**LINUX, "CODEX_HOME": "/codex/"}, "/w"),
             [
