@@ -60,6 +60,7 @@ def test_a_wheel_in_a_command_has_the_version_that_make_build_gives_it() -> None
     assert [] == [(page, wheel) for page, wheel in named if wheel != __version__]
 
 
+@pytest.mark.cpu(4)  # it generates every table
 def test_the_tables_of_the_pages_are_those_of_the_code() -> None:
     stale = [page.name for page in generate.PAGES if generate.with_tables(page) != page.read_text("utf-8")]
     assert [] == stale, "run `make docs`"

