@@ -22,8 +22,8 @@ from tests import profiles
 DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a machine that does nine other things
 LAST_FRAMES: Final = 12
 REFERENCE: Final = 0.04
-"""CPU seconds of `reference_work` on a quiet machine. Where other programs share the core, or the core is slow, it takes
-more, and so does every test."""
+"""CPU seconds of `reference_work` on a quiet machine. Where other programs share the core, or the core is slow, it
+takes more, and so does every test."""
 OVER_BUDGET: Final = "make its case smaller, or let it be a system test (tests/README.md)"
 
 profiles.load()

@@ -275,6 +275,18 @@ _bar: Final = re.compile(r"(?<!\\)\|")
 _line_end: Final = re.compile(r"\r\n?|\n")
 
 
+_DELIMITERS: Final = frozenset(" \t>|:-")
+MAX_CELLS: Final = 10_000
+"""Cells of a text's tables. Tables without short rows have fewer, because a cell takes two characters."""
+
+
+def _has_huge_tables(text: str) -> bool:
+    """Whether the parser might fill up the rows of tables to more than MAX_CELLS cells, which takes seconds."""
+    lines = _line_end.split(text)
+    columns = max((line.count("|") + 1 for line in lines if "-" in line and _DELIMITERS.issuperset(line)), default=0)
+    return columns * len(lines) > MAX_CELLS
+
+
 def _has_uneven_rows(text: str, tokens: Sequence[Token]) -> bool:
     """Whether a row of a table has more or fewer cells than its header.
 
@@ -329,7 +341,7 @@ _parser.validateLink = lambda url: True  # type: ignore[method-assign]
 
 def html_of(text: str) -> Markup | None:
     """The text as HTML; None if it is too long or would lose a part. It is then shown as plain text."""
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > MAX_CHARACTERS or _has_huge_tables(text):
         return None
     try:
         tokens = _parser.parse(text)

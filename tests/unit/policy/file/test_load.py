@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.policy.file.load import LoadedPolicy, PolicyError, Problem, json_schema, load
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Prepend
 from samplegate.yamlfile.tree import MAX_BYTES, MAX_FAULTS, MAX_NODES, Unreadable, compose, plain_value
+from tests.profiles import share
 
 HERE: Final = Path(__file__).parent
 BAD: Final = sorted((HERE / "bad_policies").glob("*.yaml"))
@@ -133,6 +134,7 @@ def test_a_byte_order_mark_and_dos_line_ends_are_fine() -> None:
     assert 4 == len(load("\ufeff" + GOOD.replace("\n", "\r\n"), file="p", environment={"CI": "7"}).policy.rules)
 
 
+@pytest.mark.cpu(2)  # files of the greatest size
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -270,6 +272,7 @@ RULES: Final = st.lists(
 )
 
 
+@settings(max_examples=share(0.6))  # each builds and checks a whole file, up to 20 ms
 @given(RULES)
 def test_any_rules_are_loaded_or_refused_and_what_is_loaded_fits_the_schema(rules: list[Any]) -> None:
     tree = {"version": 1, "models": [{"name": "max", "model": "a/b"}], "rules": rules}

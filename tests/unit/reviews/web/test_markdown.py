@@ -135,8 +135,8 @@ def test_a_table_whose_rows_differ_in_length_is_not_rendered(row: str) -> None:
 
 
 def test_a_huge_table_is_no_larger_than_its_text() -> None:
-    head = "|a" * 1_000 + "|\n" + "|-" * 1_000 + "|\n"
-    assert None is html_of(head + "|\n" * 1_000)
+    head = "|a" * 2_000 + "|\n" + "|-" * 2_000 + "|\n"
+    assert None is html_of(head + "|\n" * 4_000)
     rows = "|1|2|\n" * 400
     assert len(str(html_of("|a|b|\n|-|-|\n" + rows))) < 10 * len(rows)
 
@@ -186,12 +186,20 @@ def test_every_word_that_is_written_is_shown(parts: list[str]) -> None:
     assert [] == [word for word in words if word not in seen]
 
 
+def test_short_rows_of_many_tables_are_not_filled_up_by_the_parser() -> None:
+    table = "|a" * 250 + "|\n" + "|-" * 250 + "|\n" + "|\n" * 250 + "\n"
+    began = time.process_time()
+    assert None is html_of(table * 10)
+    assert time.process_time() - began < 1
+
+
 @given(st.text(max_size=300))
 def test_any_text_is_rendered_or_left_as_it_is(text: str) -> None:
     html = html_of(text)
     assert html is None or {tag for tag, _ in Tags(html).found} <= TAGS
 
 
+@pytest.mark.cpu(5)  # texts of the greatest size
 @pytest.mark.parametrize(
     "seed",
     [
