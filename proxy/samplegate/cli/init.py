@@ -10,6 +10,8 @@ import argparse
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -76,12 +78,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--schema",
         action="store_true",
         help=f"also write {SCHEMA} and {TESTS_SCHEMA}, and name them in the first line of the files, for completion in"
-        " editors",
+        " editors; beside an existing policy, write only the schemas",
     )
 
 
 def command(args: argparse.Namespace) -> int:
-    """Write both files, without overwriting anything."""
+    """Write both files, or with --schema beside an existing policy only the schemas, without overwriting anything."""
     policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME
     tests = test_of(policy)
     if args.template is not None and (option := _starter_option(args)) is not None:
@@ -94,15 +96,16 @@ def command(args: argparse.Namespace) -> int:
         print_error(f"init: {policy} is the name of a test file; remove _test")
         return UNREADABLE
     schemas = [policy.with_name(name) for name in (SCHEMA, TESTS_SCHEMA)] if args.schema else []
-    for path in (policy, tests, *schemas):
+    only_schemas = args.schema and args.template is None and _starter_option(args) is None and policy.is_file()
+    texts = [] if only_schemas else [policy, tests]
+    for path in (*texts, *schemas):
         if path.exists():
             print_error(f"init: {path}: already exists; remove it or choose another name")
             return FAILED
     try:
         policy.parent.mkdir(parents=True, exist_ok=True)
-        for path, text in zip((policy, tests), _texts(args, policy), strict=True):
-            hint = HINT.format(TESTS_SCHEMA if path == tests else SCHEMA) if args.schema else ""
-            _write(path, hint + text)
+        for path, text in zip(texts, () if only_schemas else _texts(args, policy), strict=True):
+            _write(path, (_hint(path) if args.schema else "") + text)
         for path in schemas:
             _write(path, f"{json.dumps(_schema(path), indent=2)}\n")
     except InputError as problem:
@@ -110,12 +113,26 @@ def command(args: argparse.Namespace) -> int:
     except OSError as problem:
         print_error(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
         return UNREADABLE
-    print(
-        "".join(f"wrote {path}\n" for path in (policy, tests, *schemas))
-        + f"next: samplegate check {policy}\n      samplegate run --policy {policy} --"
-        " your-server --its-options"
-    )
+    print("".join(f"wrote {path}\n" for path in (*texts, *schemas)), end="")
+    if only_schemas:
+        print("".join(_without_hint((policy, tests))), end="")
+    else:
+        print(f"next: samplegate check {policy}\n      samplegate run --policy {policy} -- your-server --its-options")
     return OK
+
+
+def _hint(path: Path) -> str:
+    """The first line of a policy or its tests, by which editors find the schema beside it."""
+    return HINT.format(TESTS_SCHEMA if is_test(path) else SCHEMA)
+
+
+def _without_hint(paths: Iterable[Path]) -> Iterator[str]:
+    """What to add to existing files, which `init` never changes, so that editors find the schemas."""
+    for path in paths:
+        with suppress(OSError):
+            start = path.read_bytes()[:1000].decode("utf-8", "replace")
+            if "# yaml-language-server:" not in start:
+                yield f"next: put this line first in {path}: {_hint(path)}"
 
 
 def _schema(path: Path) -> dict[str, Any]:

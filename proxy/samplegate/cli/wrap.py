@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import Final, assert_never
 
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.client_files import Target, edit_arguments, file_arguments, gate_of, journal_of, targets
@@ -22,7 +22,7 @@ from samplegate.clients.diff import diff_lines
 from samplegate.clients.faults import FileFault, quoted
 from samplegate.clients.journal import Journal
 from samplegate.clients.known import CLIENTS
-from samplegate.clients.plan import Plan, Record, Row, Source
+from samplegate.clients.plan import Plan, Record, Row, Source, rows_of
 from samplegate.clients.plan import unwrap as planned_unwrap
 from samplegate.clients.plan import wrap as planned_wrap
 from samplegate.clients.store import Snapshot
@@ -30,6 +30,9 @@ from samplegate.clients.wrapper import Open, Skipped, Wrapped
 from samplegate.errors import InputError
 from samplegate.policy.file.load import PolicyError
 from samplegate.runtime.process import load_policy
+from samplegate.yamlfile.validate import did_you_mean
+
+MAX_NAMES: Final = 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +107,8 @@ class Edits:
             )
         journal = journal_of(args)
         failed = False
+        matched = False
+        others: list[str] = []
         rows: list[Row] = []
         changes = 0
         for target in self.targets:
@@ -118,15 +123,24 @@ class Edits:
                 print_error(f"{problem.filename or target.path}: {(problem.strerror or str(problem)).lower()}")
                 failed = True
                 continue
+            matched = matched or bool(plan.rows)
+            others += self._names(plan, target.source)
             if not target.fixed:
                 rows += plan.rows
                 changes += len(plan.changes)
         if changes and not (args.write or args.check or args.out):
             told = f"{self.word} {count(changes, 'server')}"
             print_lines([f"nothing was written; add --write to {told}, or --out FILE for a copy"])
+        if args.only and others and not matched:
+            glob, *_ = args.only
+            raise InputError(f"--only: no server is named {quoted(glob)}{_remedy(glob, others)}")
         if failed:
             return UNREADABLE
         return self._verdict(rows)
+
+    def _names(self, plan: Plan, source: Source) -> list[str]:
+        """The file's servers, if `--only` selects none of them."""
+        return [row.entry.name for row in rows_of(plan.before, source)] if self.args.only and not plan.rows else []
 
     def _verdict(self, rows: Sequence[Row]) -> int:
         if self.args.check:
@@ -173,7 +187,8 @@ class Edits:
         for row in plan.rows:
             yield f"  {shown(row.entry.key, row.entry.name)}: {self._told(row, written=written)}"
         if not plan.rows:
-            yield "  no servers"
+            others = len(self._names(plan, target.source))
+            yield f"  none of {count(others, 'server')} selected by --only" if others else "  no servers"
         if plan.changes and not written and not self.args.check and self.args.out is None:
             yield from diff_lines(str(target.path), plan, target.source)
         if plan.changes and written and target.client:
@@ -196,6 +211,11 @@ class Edits:
                 )
             case _:
                 assert_never(row.state)
+
+
+def _remedy(glob: str, names: Sequence[str]) -> str:
+    """The nearest of the servers, or some of them."""
+    return did_you_mean(glob, names) or f"; the files have {', '.join(map(quoted, dict.fromkeys(names[:MAX_NAMES])))}"
 
 
 def _write_copy(path: Path, original: Path, data: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Final
 
 import jsonschema
 import pytest
@@ -178,3 +179,48 @@ def test_a_schema_is_not_overwritten(run: Run, write: Write, tmp_path: Path) -> 
     write("policy.schema.json", "mine")
     assert 1 == run("init", "--schema").code
     assert ["policy.schema.json"] == [path.name for path in tmp_path.iterdir()]
+
+
+EXISTING: Final = "version: 1\nrules: []\n"
+HINTS: Final = (
+    "next: put this line first in samplegate.yaml: # yaml-language-server: $schema=policy.schema.json\n",
+    "next: put this line first in samplegate_test.yaml: # yaml-language-server: $schema=policy_test.schema.json\n",
+)
+
+
+@pytest.mark.parametrize("path", [".", "samplegate.yaml"])
+def test_with_schema_an_existing_policy_gets_the_schemas_beside_it(
+    run: Run, write: Write, tmp_path: Path, path: str
+) -> None:
+    write("samplegate.yaml", EXISTING)
+    ended = run("init", "--schema", path)
+    assert (0, f"wrote policy.schema.json\nwrote policy_test.schema.json\n{HINTS[0]}") == (ended.code, ended.out)
+    assert EXISTING == (tmp_path / "samplegate.yaml").read_text("utf-8")
+    assert not (tmp_path / "samplegate_test.yaml").exists()
+    assert run("schema").out == (tmp_path / "policy.schema.json").read_text("utf-8")
+
+
+def test_schemas_for_existing_files_are_named_only_where_they_are_not_yet(run: Run, write: Write) -> None:
+    write("samplegate.yaml", "# yaml-language-server: $schema=policy.schema.json\n" + EXISTING)
+    write("samplegate_test.yaml", "cases: []\n")
+    assert f"wrote policy.schema.json\nwrote policy_test.schema.json\n{HINTS[1]}" == run("init", "--schema").out
+
+
+def test_an_existing_policy_with_an_existing_schema_changes_nothing(run: Run, write: Write, tmp_path: Path) -> None:
+    write("samplegate.yaml", EXISTING)
+    write("policy_test.schema.json", "mine")
+    ended = run("init", "--schema")
+    message = "samplegate: init: policy_test.schema.json: already exists; remove it or choose another name\n"
+    assert (1, message) == (ended.code, ended.err)
+    assert ["policy_test.schema.json", "samplegate.yaml"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--model=m", "--headless", "--template=ci"])
+def test_an_existing_policy_is_not_overwritten_by_a_new_one_with_schema(
+    run: Run, write: Write, tmp_path: Path, option: str
+) -> None:
+    write("samplegate.yaml", EXISTING)
+    ended = run("init", "--schema", option)
+    message = "samplegate: init: samplegate.yaml: already exists; remove it or choose another name\n"
+    assert (1, message) == (ended.code, ended.err)
+    assert ["samplegate.yaml"] == [path.name for path in tmp_path.iterdir()]

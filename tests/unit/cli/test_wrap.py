@@ -185,3 +185,23 @@ def test_cursor_gets_no_argument_of_ours_with_a_space(run: Run, home: Path) -> N
     ended = run("wrap", "--policy", "my policy.yaml", "--write")
     assert (0, SERVERS) == (ended.code, (home / ".cursor/mcp.json").read_text())
     assert "docs: skipped: the client ends a word at each space, but the gate needs" in ended.out
+
+
+@pytest.mark.parametrize(
+    "action", [["wrap", "--policy", "p.yaml"], ["wrap", "--policy", "p.yaml", "--check"], ["unwrap"]]
+)
+def test_a_name_that_no_server_has_is_an_error(run: Run, home: Path, action: list[str]) -> None:
+    (home / ".claude.json").write_text(SERVERS)
+    ended = run(*action, "--only", "dosc")
+    assert (2, "samplegate: --only: no server is named 'dosc'; did you mean 'docs'?\n") == (ended.code, ended.err)
+    assert "  none of 1 server selected by --only\n" in ended.out
+    assert "'x'; the files have 'docs'\n" in run(*action, "--only", "x").err
+
+
+def test_a_name_that_only_one_file_has_is_no_error(run: Run, home: Path) -> None:
+    (home / ".claude.json").write_text(SERVERS)
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text(SERVERS.replace("docs", "other"))
+    ended = run("wrap", "--policy", "p.yaml", "--only", "docs")
+    assert (0, "") == (ended.code, ended.err)
+    assert "  none of 1 server selected by --only\n" in ended.out
