@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from msgspec.structs import replace
 
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.file.load import PolicyError, Problem
@@ -84,6 +85,10 @@ def _read(folder: Path, owner: str, file: str | None) -> str:
     raise PolicyError((Problem(file, 1, 1, "", what),))
 
 
+NOT_READY: Final = (
+    "the model worker process was not ready in time, and it takes longest at the first start after an installation; set"
+    " warm: true on the model, or give the rule a longer timeout"
+)
 MAX_CALLS: Final = 64  # at once; the others wait within their own timeouts
 REHEARSAL: Final = 10.0  # seconds for a rehearsal, which takes one or two
 SHAPES: Final = frozenset({"openai", "anthropic", "gemini"})
@@ -209,16 +214,19 @@ class Models:
         return SampleFailed("timeout", sentence(model.name, "timeout"), free=True)
 
     async def _ask(self, model: Model, asked: Mapping[str, Any], timeout: float, progress: _Progress) -> SampleResult:
+        starting = False
         with anyio.move_on_after(timeout) as scope:
             async with self._slots:
                 frame = await self._frame(model, asked)
                 if isinstance(frame, SampleFailed):
                     return frame
                 try:
+                    starting = True
                     child = await self._worker.running()
-                    progress.sent = True
+                    starting, progress.sent = False, True
                     left = max(scope.deadline - anyio.current_time(), 0.001)
-                    return _result(model, await child.call({**frame, "timeout": left}, progress.tell), progress)
+                    reply = await child.call({**frame, "timeout": left}, progress.tell)
+                    return await self._explained(model, _result(model, reply, progress))
                 except WorkerGone as why:
                     return progress.failed("crashed", sentence(model.name, "crashed", what=str(why)))
                 except FrameTooLarge:
@@ -228,7 +236,14 @@ class Models:
                         f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must"
                         " send a smaller one",
                     )
-        return progress.failed("timeout", sentence(model.name, "timeout"))
+        return progress.failed("timeout", sentence(model.name, "timeout", what=NOT_READY if starting else None))
+
+    async def _explained(self, model: Model, result: SampleResult) -> SampleResult:
+        """A rejected key with its cause, if the key is missing: litellm calls some providers without one."""
+        if not isinstance(result, SampleFailed) or result.failure != "bad_key":
+            return result
+        missing = await asyncio.to_thread(problem, model, folder=self._folder, environment=self._environment)
+        return result if missing is None else replace(result, message=sentence(model.name, "bad_key", what=missing))
 
     async def _frame(self, model: Model, asked: Mapping[str, Any]) -> dict[str, Any] | SampleFailed:
         """The worker's frame. The key is read again for each call, so that a changed key file takes effect."""

@@ -38,6 +38,15 @@ for line in sys.stdin:
 """
 )
 
+UNPAID = (
+    READY
+    + """
+for line in sys.stdin:
+  said = {'failure': 'bad_key', 'message': 'model bare: the provider rejected the API key', 'free': True}
+  print(json.dumps({'id': json.loads(line)['id'], 'failed': said}), flush=True)
+"""
+)
+
 REAL = Model(name="real", model="openai/x", api_base="http://127.0.0.1:9/v1")
 ASKED = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
 
@@ -289,6 +298,26 @@ async def test_a_time_out_before_anything_was_sent_is_free(environment: dict[str
 
     assert isinstance(result, SampleFailed)
     assert ("timeout", True) == (result.failure, result.free)
+    assert result.message == (
+        "model real: the model worker process was not ready in time, and it takes longest at the first start after an"
+        " installation; set warm: true on the model, or give the rule a longer timeout"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({}, "no API key: set OPENAI_API_KEY, or add api_key_env or api_key_file to the model"),
+        ({"OPENAI_API_KEY": "wrong"}, "the provider rejected the API key"),
+    ],
+)
+async def test_a_key_that_is_missing_was_not_rejected(
+    environment: dict[str, str], variables: dict[str, str], why: str
+) -> None:
+    environment.pop("OPENAI_API_KEY", None)
+    async with running(UNPAID, environment | variables, Model(name="bare", model="openai/x")) as models:
+        failure, message = failed(await models.sample(request("bare"), ignore_progress))
+    assert ("bad_key", f"model bare: {why}") == (failure, message)
 
 
 async def test_a_scripts_delay_is_kept_within_the_time_out(environment: dict[str, str], tmp_path: Path) -> None:
