@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable, missing_hint
 from samplegate.limits.accounts import NO_RUN
+from samplegate.policy.conditions import globs
 from samplegate.policy.file import load
 from samplegate.policy.match import CompiledPolicy, has_no_rule_for
 from samplegate.protocol import frames, results
@@ -334,17 +335,35 @@ def warnings(run: Run) -> list[str]:
     return found
 
 
-def unmatched_server(compiled: CompiledPolicy, server: str, remedy: str) -> str | None:
-    """A warning if no rule can match a request of this server, with the names in the policy and the remedy; None if one
-    can."""
-    if not has_no_rule_for(compiled, server):
-        return None
+def unmatched_server(compiled: CompiledPolicy, server: str, remedy: str, *, others: Collection[str] = ()) -> str | None:
+    """A warning about a server's name, with the names in the policy and the remedy: no rule can match a request of this
+    server, or its name looks like a slip for a name in the policy that is none of the ``others``. Otherwise None."""
     conditions = [rule.match.server for rule in compiled.policy.rules if rule.match.server is not None]
     names = dict.fromkeys(name for one in conditions for name in ([one] if isinstance(one, str) else one))
+    if not has_no_rule_for(compiled, server):
+        named = any(globs(name)[0](server) for name in names) or server in compiled.policy.servers
+        meant = next((name for name in names if name not in others and is_slip(server, name)), None)
+        if named or meant is None:
+            return None
+        return f"no rule names a server {server!r}; did you mean {quoted(meant)}? {remedy[0].upper()}{remedy[1:]}"
     listed = f"; the rules name {', '.join(map(quoted, list(names)[:20]))}" if names else ""
     near = did_you_mean(server, names)
     hint = f"{near} {remedy[0].upper()}{remedy[1:]}" if near else f"{listed}; {remedy}"
     return f"no rule can match a server named {server!r}{hint}"
+
+
+def is_slip(one: str, other: str) -> bool:
+    """Whether two names differ by a slip of typing: the case, one letter too many or too few, or two letters swapped.
+
+    A replaced letter or another digit is none, because names such as db-eu and db-us differ so on purpose.
+    """
+    one, other = one.casefold(), other.casefold()
+    short, long = sorted((one, other), key=len)
+    if len(short) == len(long):
+        return one == other or any(
+            one[:at] + one[at + 1] + one[at] + one[at + 2 :] == other for at in range(len(one) - 1)
+        )
+    return len(short) > 2 and any(long[at].isalpha() and long[:at] + long[at + 1 :] == short for at in range(len(long)))
 
 
 def loop_options() -> dict[str, bool]:

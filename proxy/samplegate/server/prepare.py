@@ -186,7 +186,8 @@ def _warnings(rules: Rules, loaded: LoadedServe) -> list[str]:
 
 def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     """Warnings about servers and reviewers that do not fit the policy."""
-    unmatched = [unmatched_server(rules.compiled, name, "rename it, or add a rule for it") for name in settings.servers]
+    remedy = "rename it, or add a rule for it"
+    unmatched = [unmatched_server(rules.compiled, name, remedy, others=settings.servers) for name in settings.servers]
     found = [what for what in unmatched if what is not None]
     return found + (
         reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []

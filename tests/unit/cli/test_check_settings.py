@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -101,6 +102,29 @@ def test_a_server_without_a_rule_is_told_with_the_names_of_the_policy(run: Run, 
     assert (0, f"samplegate: warning: {what}\n") == (served.code, served.err)
     write("s.yaml", SETTINGS.replace("docs", "zzz"))
     assert "named 'zzz'; the rules name 'docs'; rename it" in run("check", "s.yaml").out
+
+
+REST: Final = POLICY + "  - {name: the rest, effect: forward}\n"
+
+
+@pytest.mark.parametrize("name", ["doc", "docss", "dosc", "Docs"])
+def test_a_name_like_one_in_the_policy_is_told_where_other_rules_match_any_server(
+    run: Run, write: Write, name: str
+) -> None:
+    write("p.yaml", REST)
+    write("s.yaml", SETTINGS.replace("docs", name))
+    what = f"no rule names a server '{name}'; did you mean 'docs'? Rename it, or add a rule for it"
+    checked, served = both(run)
+    assert f"s.yaml:1:1: warning: {what}\n" in checked.out
+    assert (0, f"samplegate: warning: {what}\n") == (served.code, served.err)
+
+
+@pytest.mark.parametrize("servers", ["docs: {}", "docs2: {}", "dots: {}", "doc: {}, docs: {}"])
+def test_a_name_that_may_be_meant_is_not_told(run: Run, write: Write, servers: str) -> None:
+    write("p.yaml", REST)
+    write("s.yaml", SETTINGS.replace("docs: {command: sh}", servers.replace("{}", "{command: sh}")))
+    served = both(run)[1]
+    assert (0, "") == (served.code, served.err)
 
 
 def test_files_that_are_mistaken_for_each_other_are_told_in_one_line(run: Run, write: Write) -> None:
