@@ -59,8 +59,8 @@ class Manual:
         object.__setattr__(self, "sections", found)
 
     def find(self, topic: str) -> Found | None:
-        """The text of a page (``policies``), a section (``limits``, ``deploy/limits``) or a file (``ci.yaml``). A path
-        or a link of the repository is a topic, too. None for an unknown topic."""
+        """The text of a page (``policies``), a section (``limits``, ``deploy/limits``), a command (``wrap``) or a file
+        (``ci.yaml``). A path or a link of the repository is a topic, too. None for an unknown topic."""
         page, _, slug = topic.strip().rstrip("/").partition("#")
         named = {path: name for name, path in self.pages.items()}.get(page)
         if named is not None:
@@ -78,6 +78,8 @@ class Manual:
         several = [each for each in named_so if page in ("", each.page)]
         if not several and page in self.pages:  # the section has moved to another page
             several = named_so
+        if not several and not page:  # a command without the program's name
+            several = [each for each in self._all() if each.slug == f"samplegate-{slug}"]
         if not several:
             return None
         text = "\n".join(self.texts[self.pages[several[0].page]].split("\n")[several[0].start : several[0].end])

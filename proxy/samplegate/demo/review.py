@@ -406,7 +406,11 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
         f"                     {reviews} answer {form['id']} {where} \\\n                       --accept"
         f" {_FORM_ARGUMENTS}"
     )
-    print(f"\nWaiting until both are decided; press Ctrl-C to stop. The gate's log: {gate.log}\n", flush=True)
+    print(
+        "\nWaiting until both are decided. Then the gate ends, and its page with it; press Ctrl-C to stop earlier. The"
+        f" gate's log: {gate.log}\n",
+        flush=True,
+    )
 
 
 def _print_answers(reports: Sequence[CallReport | None]) -> None:

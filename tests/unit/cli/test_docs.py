@@ -100,6 +100,16 @@ def test_a_topic_has_several_spellings(topic: str, begins: str) -> None:
     assert text_of(topic).startswith(begins)
 
 
+@pytest.mark.parametrize(
+    ("topic", "begins"),
+    [("wrap", "## samplegate wrap\n"), ("reviews-open", "## samplegate reviews open\n"), ("reviews", "# Reviews\n")],
+)
+def test_a_command_is_a_topic_unless_a_page_or_heading_has_its_name(topic: str, begins: str) -> None:
+    found = REAL.find(topic)
+    assert found is not None
+    assert found.text.startswith(begins)
+
+
 def test_a_heading_of_two_pages_is_the_first_ones_and_names_the_other() -> None:
     found = MANUAL.find("limits")
     assert found is not None

@@ -210,6 +210,11 @@ async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(listener: Rev
         assert ("true", href) == (ann.field(label).attrs["aria-invalid"], f"#{ann.field(label).attrs['id']}")
     assert "99999" == ann.value("Port")
     assert "f.0-hint f.0-problem" == ann.field("Service name").attrs["aria-describedby"]
+    await ann.press("Check")
+    assert ("Not valid yet", "") == (
+        ann.alert.partition("Service")[0].strip(),
+        ann.page.one(role="group", aria_label="Values to send").text,
+    )
     ann.fill("Port", "8443").fill("Service name", "export").fill("Contact", "ops@example.com")
     ann.fill("Status page", "https://status.example.com/").fill("Since", "2026-11-20")
     ann.fill("Restart at", "2026-11-22T10:00:00Z").fill("Share of traffic", "0.25")
