@@ -13,8 +13,9 @@ from typing import Any, Final
 from standardwebhooks.webhooks import Webhook as Signer
 
 from samplegate.policy.schema import Reviewer, Webhook
+from samplegate.reviews.notify.endpoint import SecretSources, networks_of
 from samplegate.reviews.notify.outbox import Outbox, OutboxContext
-from samplegate.reviews.notify.webhook import NetworkAccess, SecretSources, WebhookBounds, networks_of
+from samplegate.reviews.notify.webhook import NetworkAccess, WebhookBounds
 from samplegate.reviews.review import Delivery, Review
 from tests.fakes.review_store import MemoryReviews
 from tests.fakes.reviews import NOW, review

@@ -91,7 +91,7 @@ def _command(place: Place, command: Sequence[str], folder: Path, environment: Ma
 def _webhook(
     place: Place, webhook: Webhook, folder: Path, environment: Mapping[str, str], networks: Sequence[str]
 ) -> Iterator[Finding]:
-    from samplegate.reviews.notify.webhook import SecretSources, WebhookNotReady, keys_of, url_of
+    from samplegate.reviews.notify.endpoint import SecretSources, WebhookNotReady, keys_of, url_of
 
     sources = SecretSources(folder, environment)
     url = url_of(webhook, sources)
@@ -128,7 +128,7 @@ def _address(url: str, networks: Sequence[str], *, shown: bool) -> str | None:
     be. ``shown``: the URL is no secret, so its host may be named."""
     import ipaddress
 
-    from samplegate.reviews.notify.webhook import is_permitted, literal_addresses, networks_of
+    from samplegate.reviews.notify.endpoint import is_permitted, literal_addresses, networks_of
 
     parts = split(url)
     if parts is None or not parts.hostname or parts.scheme not in ("http", "https"):

@@ -113,8 +113,9 @@ class ReviewRuntime:
             self._context.log.error("review.not_withdrawn", problem=str(problem))
 
     async def _outbox(self) -> None:
+        from samplegate.reviews.notify.endpoint import SecretSources, networks_of
         from samplegate.reviews.notify.outbox import Outbox, OutboxContext
-        from samplegate.reviews.notify.webhook import NetworkAccess, SecretSources, networks_of
+        from samplegate.reviews.notify.webhook import NetworkAccess
 
         world = OutboxContext(
             store=self.store(),

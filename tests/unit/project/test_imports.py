@@ -313,6 +313,12 @@ def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:
     assert [] == wrong, "import it in the function that needs it"
 
 
+def test_warning_of_a_webhook_at_the_start_of_run_imports_no_http_client() -> None:
+    on_the_way = reached_at_once(f"{PACKAGE}.reviews.notify.endpoint")
+    found = [one for one in IMPORTS if one.importer in on_the_way and one.at_once and is_any(one.name, SLOW)]
+    assert [] == [str(one) for one in found]
+
+
 def test_nothing_imports_the_demo() -> None:
     assert [] == [
         str(found) for found in IMPORTS if ours(found) and part(found.name) == "demo" and part(found.importer) != "demo"

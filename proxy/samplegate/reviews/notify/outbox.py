@@ -20,6 +20,7 @@ from samplegate.errors import Log, Unavailable
 from samplegate.policy.schema import Reviewer, Show, Webhook
 from samplegate.reviews.notify import command, formats
 from samplegate.reviews.notify import webhook as webhooks
+from samplegate.reviews.notify.endpoint import SecretSources, WebhookNotReady
 from samplegate.reviews.notify.formats import ReviewView
 from samplegate.reviews.notify.webhook import (
     Delivered,
@@ -28,9 +29,7 @@ from samplegate.reviews.notify.webhook import (
     EndpointGone,
     NetworkAccess,
     RetryLater,
-    SecretSources,
     VerdictReceived,
-    WebhookNotReady,
     send,
 )
 from samplegate.reviews.review import Delivery, Review

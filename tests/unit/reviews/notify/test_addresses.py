@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.reviews.notify.webhook import (
+from samplegate.reviews.notify.endpoint import (
     Forbidden,
     is_permitted,
     is_public,

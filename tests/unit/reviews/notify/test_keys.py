@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from samplegate.policy.schema import Webhook
+from samplegate.reviews.notify.endpoint import MAX_BYTES, SecretSources, WebhookNotReady, keys_of, url_of
 from samplegate.reviews.notify.formats import ReviewView
-from samplegate.reviews.notify.webhook import MAX_BYTES, SecretSources, WebhookNotReady, keys_of, message, url_of
+from samplegate.reviews.notify.webhook import message
 from samplegate.reviews.review import Delivery
 from tests.fakes.reviews import NOW, review
 

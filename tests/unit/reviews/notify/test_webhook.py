@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 from yarl import URL
 
+from samplegate.reviews.notify.endpoint import networks_of
 from samplegate.reviews.notify.webhook import (
     Delivered,
     DeliveryRefused,
@@ -22,7 +23,6 @@ from samplegate.reviews.notify.webhook import (
     WebhookBounds,
     WebhookMessage,
     holds_verdict,
-    networks_of,
     proxy_of,
     send,
 )
