@@ -211,19 +211,30 @@ def _gates_of(state: Path, problems: list[str]) -> list[GateStatus]:
         named = list(folder.sockets())
         if len(named) > MAX_GATES:
             problems.append(f"{state / 'status'}: {len(named)} sockets; only {MAX_GATES} are asked")
-        found = list(threads.map(lambda each: _ask(folder, *each), named[:MAX_GATES]))
+        answers = list(threads.map(lambda each: _ask(folder, *each), named[:MAX_GATES]))
+    found = [_read(pid, answer) for answer, (_, pid) in zip(answers, named, strict=False)]
     problems += [one for one in found if isinstance(one, str)]
     gates = {one.instance: one for one in found if isinstance(one, GateStatus)}
     return sorted(gates.values(), key=lambda gate: (gate.command != "serve", -gate.uptime))
 
 
-def _ask(folder: StatusFolder, name: str, pid: int) -> GateStatus | str | None:
-    """The status of a process, a problem, or None if the process has ended."""
+def _ask(folder: StatusFolder, name: str, pid: int) -> bytes | str | None:
+    """The answer of a process, a problem, or None if the process has ended.
+
+    It is not parsed in this thread: msgspec crashes if two threads use a struct for the first time at once.
+    """
     try:
-        text = ask(folder, name, PROCESS_TIMEOUT, MAX_BYTES)
-        return None if text is None else read_gate(text)
+        return ask(folder, name, PROCESS_TIMEOUT, MAX_BYTES)
     except Unavailable as problem:
         return f"process {pid}: {problem}; it may be stopped or overloaded"
+
+
+def _read(pid: int, answer: bytes | str | None) -> GateStatus | str | None:
+    """The status that a process answered, a problem, or None if the process has ended."""
+    if not isinstance(answer, bytes):
+        return answer
+    try:
+        return read_gate(answer)
     except ValueError:
         return f"process {pid}: it answers in another format; use the samplegate of the same version"
 

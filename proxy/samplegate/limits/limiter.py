@@ -133,7 +133,7 @@ class Limiter:
         return self._ledger.own(most)
 
     @property
-    def specs(self) -> Mapping[str, LimitSpec]:
+    def specs_in_force(self) -> Mapping[str, LimitSpec]:
         """The limits in force, by the identity of their accounts."""
         return {id: self._limits.specs[id] for id in self._limits.ids.values()}
 

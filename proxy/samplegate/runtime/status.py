@@ -286,7 +286,7 @@ class StatusSource:
         found = conversations(
             (each for each in context.conversations if isinstance(each, SessionWiring)), time.monotonic()
         )
-        specs = dict(context.admission.specs)
+        specs = dict(context.admission.specs_in_force)
         own, waiting = context.admission.own(MAX_LISTED) or Balances(), context.admission.waiting()
         shared = {identity: spec for identity, spec in specs.items() if spec.shared}
         problems: list[str] = []

@@ -72,8 +72,8 @@ def test_each_model_is_asked_and_every_failure_is_told_in_words(endpoint: Endpoi
         "no-key": "no_key",
         "no-provider": "unknown_model",
     } == {name: one["failure"] for name, one in probes.items()}
-    assert (7, 4, 27_000_000) == tuple(probes["words"][key] for key in ("input_tokens", "output_tokens", "usd"))
-    assert probes["length"]["usd"] is None
+    assert (7, 4, 0.000027) == tuple(probes["words"][key] for key in ("input_tokens", "output_tokens", "cost_usd"))
+    assert probes["length"]["cost_usd"] is None
     assert probes["retry-after"]["message"].endswith("; retry after 17s")
     assert probes["no-key"]["message"].startswith("file nope (api_key_file) does not exist; paths in a policy are")
     asked = [endpoint.next().body for _ in range(8)]  # the rejected request is repeated with more tokens

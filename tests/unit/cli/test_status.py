@@ -102,6 +102,20 @@ def test_gates_of_the_state_folder_are_shown_and_daemons_come_first(
     assert "" == said.err
 
 
+def test_answers_are_parsed_in_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """msgspec 0.22 crashes the process if two threads use a struct for the first time at once."""
+    threads: list[threading.Thread] = []
+
+    def read_gate(text: bytes) -> GateStatus:
+        threads.append(threading.current_thread())
+        return msgspec.json.decode(text, type=GateStatus)
+
+    monkeypatch.setattr(status, "read_gate", read_gate)
+    with gate(tmp_path, as_json(named("a"))), gate(tmp_path, as_json(named("b"))):
+        assert 0 == main(["status", "--state", str(tmp_path)])
+    assert [threading.main_thread()] * 2 == threads
+
+
 def test_json_has_all_members(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with gate(tmp_path, as_json(STATUS)):
         assert 0 == main(["status", "--state", str(tmp_path), "--json"])
