@@ -143,6 +143,7 @@ class SqliteLog:
 def lines(path: Path) -> Iterator[bytes]:
     """All records of a database as lines of JSON, in the order of writing. Raises OSError, also while iterating."""
     last, before = 0, -1
+    path.stat()  # SQLite does not tell a missing file from one that it may not open
     try:
         db = read_only(path)
     except sqlite3.Error as problem:

@@ -176,6 +176,10 @@ def test_names_in_a_log_drive_no_terminal(run: Run, write: Write) -> None:
             ["--log", "missing.jsonl", "--policy", "new.yaml"],
             "samplegate: missing.jsonl: cannot be read: no such file or directory; the path is relative to {}; correct",
         ),
+        (
+            ["--log", "sqlite:missing.db", "--policy", "new.yaml"],
+            "samplegate: missing.db: cannot be read: no such file or directory; the path is relative to {}; correct",
+        ),
         (["--log", "*.missing", "--policy", "new.yaml"], "samplegate: *.missing: no file matches\n"),
         (
             ["--log", "log.jsonl", "--policy", "missing.yaml"],
