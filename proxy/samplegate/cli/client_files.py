@@ -195,7 +195,25 @@ def gate_of(policy: Path, options: tuple[str, ...]) -> Gate:
             f"wrap: this samplegate is in a temporary environment, {Path(command).parent}, which may be removed;"
             " install it with `uv tool install` or `pipx install`, and run that one"
         )
-    return Gate(command=command, prefix=prefix, policy=str(_plain_path(policy)), options=options)
+    return Gate(command=command, prefix=prefix, policy=str(_plain_path(policy)), options=_with_paths(options))
+
+
+_FILES: Final = frozenset({"--settings", "--env-file", "--state", "--metrics-file", "--record"})
+"""Options of `run` with a path."""
+
+
+def _with_paths(options: tuple[str, ...]) -> tuple[str, ...]:
+    """The options with absolute paths, because a client starts the gate in a folder of its own."""
+    found: list[str] = []
+    for before, word in zip(("", *options), options, strict=False):
+        name, equals, value = word.partition("=")
+        if before in _FILES:
+            found.append(str(_plain_path(Path(word))))
+        elif name in _FILES and equals:
+            found.append(f"{name}={_plain_path(Path(value))}")
+        else:
+            found.append(word)
+    return tuple(found)
 
 
 def _plain_path(path: Path) -> Path:

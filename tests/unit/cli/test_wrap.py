@@ -51,6 +51,15 @@ def test_what_it_writes_is_unwrapped_to_the_same_bytes(run: Run, home: Path) -> 
     assert (1, 0) == (run("wrap", "--policy", "p.yaml", "--check").code, run("unwrap", "--check").code)
 
 
+def test_paths_of_run_are_absolute_because_a_client_starts_the_gate_elsewhere(run: Run, home: Path) -> None:
+    (home / ".claude.json").write_text(SERVERS)
+    options = ("--strict", "--settings=s.yaml", "--env-file", "../keys.env", "--run", "s.yaml")
+    run("wrap", "--policy", "p.yaml", *(f"--run-arg={option}" for option in options), "--write")
+    args = json.loads((home / ".claude.json").read_text())["mcpServers"]["docs"]["args"]
+    wanted = ["--strict", f"--settings={home / 's.yaml'}", "--env-file", f"{home.parent / 'keys.env'}"]
+    assert [*wanted, "--run", "s.yaml"] == args[5 : args.index("--")]
+
+
 def test_journal_and_backups_are_for_the_owner_alone(run: Run, home: Path) -> None:
     (home / ".claude.json").write_text(SERVERS)
     run("wrap", "--policy", "p.yaml", "--write")
