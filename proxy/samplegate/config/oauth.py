@@ -51,7 +51,10 @@ class OAuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     auth_method: Annotated[
         Literal["client_secret_basic", "client_secret_post"],
         Meta(
-            description="How the secret is sent: in the header (`client_secret_basic`) or body (`client_secret_post`)."
+            description=(
+                "How the secret is sent: in the header (`client_secret_basic`) or body (`client_secret_post`). If the"
+                " authorization server accepts it only in the body, it is sent there."
+            )
         ),
     ] = "client_secret_basic"
     issuer: Annotated[

@@ -210,6 +210,7 @@ class _Flow:
         self._check(metadata)
         if self._user:
             self._choose_auth_method(metadata)
+        self._choose_secret_method(metadata)
         offline = self._user and self._asked_scope and "offline_access" in (metadata.scopes_supported or [])
         kept = {name: value for name, value in found.items() if name != "scopes_supported"}
         kept |= {"scopes_supported": ["offline_access"]} if offline else {}
@@ -245,6 +246,18 @@ class _Flow:
         elif "client_secret_basic" in supported:
             client.token_endpoint_auth_method = "client_secret_basic"
         elif "client_secret_post" in supported:
+            client.token_endpoint_auth_method = "client_secret_post"
+
+    def _choose_secret_method(self, metadata: OAuthMetadata) -> None:
+        """Send the client's secret in the body, if the server accepts it only there (RFC 8414)."""
+        supported = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+        client = self._provider.context.client_info
+        if (
+            client is not None
+            and client.token_endpoint_auth_method == "client_secret_basic"
+            and "client_secret_basic" not in supported
+            and "client_secret_post" in supported
+        ):
             client.token_endpoint_auth_method = "client_secret_post"
 
     def _check_issuer(self, issuer: str) -> None:

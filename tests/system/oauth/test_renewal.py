@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jwt
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -255,6 +256,16 @@ async def test_client_credentials_step_up_to_the_scopes_that_a_request_needs(tmp
             set(world.of("token")[1].given["scope"].split()),
         ]
         assert 2 == len(world.of("token"))
+
+
+async def test_a_secret_is_sent_in_the_body_where_the_server_takes_it_only_there(tmp_path: Path) -> None:
+    async with World().serving() as world:
+        settings = msgspec.structs.replace(
+            headless(world, tmp_path, "client_secret_post"), auth_method="client_secret_basic"
+        )
+        world.edits["metadata"] = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+        async with gate_link(world, tmp_path, settings) as gate:
+            assert DID == await gate.ask()
 
 
 async def test_client_credentials_without_the_right_to_a_scope_end_with_an_error(tmp_path: Path) -> None:
