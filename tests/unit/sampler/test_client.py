@@ -27,6 +27,7 @@ RUDE = READY + "for line in sys.stdin: print('Traceback: sk-secret', flush=True)
 MORTAL = READY + "sys.stdin.readline(); sys.exit(7)"
 ENDLESS = READY + "import time\nwhile True: time.sleep(60)"
 STILLBORN = "import sys; sys.exit(3)"
+NEVER_READY = "import sys; sys.stdin.read()"
 EXCUSED = "import sys, json\nprint(json.dumps({'died': 'no litellm here; install it'}), flush=True)\nsys.stdin.read()"
 ECHO = (
     READY
@@ -118,12 +119,13 @@ async def test_nothing_is_started_before_the_first_request(environment: dict[str
 
 
 async def test_the_state_of_the_worker_is_known_at_each_moment(environment: dict[str, str]) -> None:
-    async with running(DEAF, environment) as models, anyio.create_task_group() as group:
+    async with running(NEVER_READY, environment) as models, anyio.create_task_group() as group:
         assert WorkerState("not started") == models.worker
         group.start_soon(models.warm)
         await anyio.wait_all_tasks_blocked()
-        assert models.worker is not None
-        assert "starting" == models.worker.state
+        assert WorkerState("starting") == models.worker
+        group.cancel_scope.cancel()
+    async with running(DEAF, environment) as models, anyio.create_task_group() as group:
         await models.warm()
         assert WorkerState("ready", pid=models.pid) == models.worker
         group.start_soon(models.sample, request(), ignore_progress)
