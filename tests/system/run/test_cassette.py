@@ -123,6 +123,7 @@ def imported(log: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in log.splitlines() if line.startswith("import time:")}
 
 
+@pytest.mark.timeout(180)  # two gates and a model worker: more than a minute at a load of ten
 def test_a_replay_gives_the_server_the_same_bytes_without_endpoint_key_and_client(run: RunCommand) -> None:
     count = iter(range(100))
     asked = [("sampling/createMessage", question(what)) for what in ("Who?", "What?", "Who?", "Who?")]
