@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import statistics
 import threading
 import time
 import traceback
@@ -18,12 +17,10 @@ import pytest
 
 from samplegate.ci.run_id import CI_VARIABLES
 from tests import profiles
+from tests.speed import slowness
 
 DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a machine that does nine other things
 LAST_FRAMES: Final = 12
-REFERENCE: Final = 0.04
-"""CPU seconds of `reference_work` on a quiet machine. Where other programs share the core, or the core is slow, it
-takes more, and so does every test."""
 OVER_BUDGET: Final = "make its case smaller, or let it be a system test (tests/README.md)"
 
 profiles.load()
@@ -80,20 +77,6 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     taken = time.process_time() - before
     if budget is not None and taken > budget and (taken := taken / slowness()) > budget:
         pytest.fail(f"took {taken:.2f} s of CPU time, of {budget:g} s: {OVER_BUDGET}", pytrace=False)
-
-
-def slowness() -> float:
-    """How many times the CPU time of a quiet machine a computation takes now; at least 1."""
-    return max(1.0, statistics.median(reference_work() for _ in range(5)) / REFERENCE)
-
-
-def reference_work() -> float:
-    """CPU seconds of a fixed computation."""
-    before = time.process_time()
-    found: dict[str, list[int | str]] = {}
-    for number in range(40_000):
-        found[f"{number:x}"] = [number, str(number)]
-    return time.process_time() - before
 
 
 @pytest.hookimpl(wrapper=True)
