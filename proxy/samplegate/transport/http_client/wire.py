@@ -343,17 +343,15 @@ class Wire:
         response = await self._follow(method, own, sent, body)
         if response.status not in CREDENTIAL_STATUSES:
             return response
-        again = False
         try:
-            again = await self._credentials.renew(response.status, response.headers.getall(CHALLENGE, []), sent)
-            fresh = await self._credentials.headers() if again else sent
+            if not await self._credentials.renew(response.status, response.headers.getall(CHALLENGE, []), sent):
+                return response
+            fresh = await self._credentials.headers()
         except Unavailable as problem:
-            again = True
+            response.close()
             raise HttpFault(f"HTTP {response.status}: {problem}", httpStatus=response.status) from None
-        finally:
-            if again:
-                response.close()
-        return await self._follow(method, own, fresh, body) if again else response
+        response.close()
+        return await self._follow(method, own, fresh, body)
 
     async def _follow(
         self, method: str, own: Mapping[str, str], sent: Mapping[str, str], body: Callable[[], Body | None]
