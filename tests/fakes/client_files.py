@@ -159,7 +159,8 @@ def toml_file(seed: int, size: int = 4) -> ClientFile:
     ]
     random.shuffle(tables)
     for first, name, value in tables:
-        plain.setdefault(first, {})[name] = value
+        # TOML has no null, so members with one are left out
+        plain.setdefault(first, {})[name] = {key: one for key, one in value.items() if _has_no_null(one)}
         written.table((first, name), value)
     return ClientFile("".join(written.parts), plain, written.comments)
 

@@ -165,7 +165,10 @@ def _read(source: Source) -> Lines:
     try:
         yield from source.lines()
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InputError(f"{source.path}: cannot be read: the compressed file is incomplete or damaged") from None
+        raise InputError(
+            f"{source.path}: cannot be read: the compressed file is incomplete or damaged; restore it, or pass the"
+            " other logs with --log"
+        ) from None
     except OSError as problem:
         raise _unreadable(source, problem) from None
 

@@ -101,7 +101,7 @@ def explanation(line: DecisionLine) -> str:
                 return "A rule forwarded the request: the client got the server's error with the URL."
             return (
                 "A rule forwarded the request, and the client was asked. No answer is recorded: the client has not"
-                " retried its call, or the call ended before."
+                " retried its call, or the call ended first."
             )
         case "put_off":
             return (

@@ -33,7 +33,7 @@ VERSION: Final = 1
 MAX_ROWS: Final = 1_000
 """Requests that are listed of those that meet a word, and of the others; all are counted."""
 MAX_HANDED_ON: Final = 100_000  # requests whose second record is still to come
-MAX_SERVERS: Final = 2_000  # servers whose lines are counted separately; more than a run has gates
+MAX_SERVERS: Final = 2_000  # servers whose lines are counted separately; above MAX_GATES of a run (runs.py)
 OTHERS: Final = "(others)"
 _UNANSWERED: Final = frozenset[FailOn]({"unanswered"})
 _KEPT: Final = frozenset[FailOn]({"escalated", "limit", "unpriced"})
@@ -340,9 +340,9 @@ def _log_problems(run: str, folder: str, states: Sequence[GateState], records: R
             f"the decision logs have requests of server {unknown[0]!r}{more}, but {folder} has no file of its gate in"
             f" runs/{run}; keep the state folder until the report, and give all gates the same one"
         )
-    if lost := (wanted - found).total():
-        missing = (wanted - found).keys()
-        logs = {str(state.decision_log) for state in logged if state.recorded and {state.server, ""} & missing}
+    missing = wanted - found
+    if lost := missing.total():
+        logs = {str(state.decision_log) for state in logged if state.recorded and {state.server, ""} & missing.keys()}
         yield (
             f"the decision logs have {wanted.total() - lost} of the {wanted.total()} lines that the gates wrote"
             f" ({', '.join(sorted(logs))}); keep the logs until the report (see decision_log_keep), or name them with"

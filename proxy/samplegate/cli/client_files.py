@@ -25,6 +25,7 @@ from samplegate.clients.store import Snapshot
 from samplegate.clients.wrapper import Rules
 from samplegate.config.servers import header_error
 from samplegate.errors import InputError
+from samplegate.files import SQLITE
 
 _TEMPORARY: Final = re.compile(r"(archive|environments|builds)-v\d+|\.cache")
 """Folders of uv and pipx with environments that they may remove."""
@@ -198,7 +199,10 @@ def gate_of(policy: Path, options: tuple[str, ...]) -> Gate:
     return Gate(command=command, prefix=prefix, policy=str(_plain_path(policy)), options=_with_paths(options))
 
 
-_FILES: Final = frozenset({"--settings", "--env-file", "--state", "--metrics-file", "--record"})
+_FILES: Final = frozenset(
+    "--settings --env-file --state --decision-log --metrics-file --record --header-from --oauth-client-secret-from"
+    " --oauth-private-key".split()
+)
 """Options of `run` with a path."""
 
 
@@ -208,12 +212,25 @@ def _with_paths(options: tuple[str, ...]) -> tuple[str, ...]:
     for before, word in zip(("", *options), options, strict=False):
         name, equals, value = word.partition("=")
         if before in _FILES:
-            found.append(str(_plain_path(Path(word))))
+            found.append(_absolute(before, word))
         elif name in _FILES and equals:
-            found.append(f"{name}={_plain_path(Path(value))}")
+            found.append(f"{name}={_absolute(name, value)}")
         else:
             found.append(word)
     return tuple(found)
+
+
+def _absolute(option: str, value: str) -> str:
+    """The value of an option with an absolute path: PATH, NAME=PATH of a header, `sqlite:PATH`, or `none`."""
+    start, path = "", value
+    if option == "--header-from":
+        name, equals, path = value.partition("=")
+        start = f"{name}{equals}"
+    elif option == "--decision-log" and value.startswith(SQLITE):
+        start, path = SQLITE, value.removeprefix(SQLITE)
+    elif option == "--decision-log" and value == "none":
+        return value
+    return f"{start}{_plain_path(Path(path))}"
 
 
 def _plain_path(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
@@ -34,7 +33,7 @@ class Progress:
         self._total = total
         self._out = out if out is not None and out.isatty() and os.environ.get("TERM", "dumb") != "dumb" else None
         self._clock = clock
-        self._due = clock() + QUIET if self._out is not None else math.inf
+        self._due = clock() + QUIET
         self._shown = False
         self._done = 0
 
@@ -49,14 +48,14 @@ class Progress:
     def step(self) -> None:
         """Count one step, and show the number from time to time."""
         self._done += 1
-        self.show()
+        self.show(self._done)
 
-    def show(self) -> None:
-        """Show the number, if it is time to."""
+    def show(self, done: int) -> None:
+        """Show the number of finished steps, if it is time to."""
         if self._out is None or (now := self._clock()) < self._due:
             return
         total = "" if self._total is None else f"of {self._total:,} "
-        text = f"{self._done:,} {total}{self._what}"
+        text = f"{done:,} {total}{self._what}"
         self._out.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
         self._out.flush()
         self._due, self._shown = now + PERIOD, True
@@ -72,9 +71,6 @@ def counted(
 ) -> Iterator[T]:
     """The items, while ``12,000 records`` or ``3 of 40 files`` is shown."""
     with Progress(what, total=total, stream=stream, clock=clock) as progress:
-        for number, item in enumerate(items):
-            if number:
-                progress.step()
-            else:
-                progress.show()
+        for done, item in enumerate(items):
+            progress.show(done)
             yield item

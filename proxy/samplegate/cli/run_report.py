@@ -136,7 +136,7 @@ def verdict(args: argparse.Namespace, environ: Mapping[str, str]) -> RunVerdict:
     for names in [args.log] if args.log else _logs(gates):
         # a pipe or a device may never end
         if not args.log and (path := Path(names[0])).exists() and not (path.is_file() or path.is_dir()):
-            problems.append(f"{path}: it is not a file any more; keep the logs until the report")
+            problems.append(f"{path}: it is no longer a regular file; keep the logs until the report")
             continue
         problems += _read_log(names, run, gates, records)
     records.end()

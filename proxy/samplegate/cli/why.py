@@ -24,7 +24,7 @@ from samplegate.cli.files import STATE, STDOUT, plain, print_error, print_lines,
 from samplegate.cli.progress import Progress
 from samplegate.cli.since import since_argument, since_time
 from samplegate.config.serve_settings import SERVE_SETTINGS
-from samplegate.config.settings import SETTINGS
+from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import gather
 from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
@@ -140,7 +140,7 @@ class _Places:
 
     def reviews(self) -> str | None:
         """The URL of the review store."""
-        return self.store or (None if self.state is None else f"{SQLITE}{self.state / 'reviews.db'}")
+        return self.store or (None if self.state is None else ProcessSettings(state=self.state).reviews)
 
 
 def _places_of(settings: Path | None, state: Path | None) -> _Places:

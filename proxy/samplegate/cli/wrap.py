@@ -22,7 +22,7 @@ from samplegate.clients.diff import diff_lines
 from samplegate.clients.faults import FileFault, quoted
 from samplegate.clients.journal import Journal
 from samplegate.clients.known import CLIENTS
-from samplegate.clients.plan import Plan, Record, Row, Source, rows_of
+from samplegate.clients.plan import Plan, Record, Row, Source, servers
 from samplegate.clients.plan import unwrap as planned_unwrap
 from samplegate.clients.plan import wrap as planned_wrap
 from samplegate.clients.store import Snapshot
@@ -140,7 +140,7 @@ class Edits:
 
     def _names(self, plan: Plan, source: Source) -> list[str]:
         """The file's servers, if `--only` selects none of them."""
-        return [row.entry.name for row in rows_of(plan.before, source)] if self.args.only and not plan.rows else []
+        return [entry.name for entry in servers(plan.before, source)] if self.args.only and not plan.rows else []
 
     def _verdict(self, rows: Sequence[Row]) -> int:
         if self.args.check:

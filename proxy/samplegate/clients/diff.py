@@ -21,10 +21,11 @@ SHOWN: Final = frozenset({"command", "args", "url", "serverUrl", "httpUrl", "typ
 TAB: Final = 4
 """Columns of a tab, which the output of commands would escape."""
 MAX_INDENT: Final = 200
-MAX_WORD: Final = 2_000
+"""Characters before an entry on its line that are shown."""
+MAX_ARGUMENT: Final = 2_000
 """Characters of an argument that is shown."""
 _assigned: Final = re.compile(r"(?<![^=:\s&?;,])([^=:\s&?;,]++)(?=\s*[=:]\s*\S)")
-_secret_options: Final = frozenset({"-H", "--header", "--headers", "--key", "--auth", "--cred", "--creds", "--dsn"})
+_SECRET_OPTIONS: Final = frozenset({"-H", "--header", "--headers", "--key", "--auth", "--cred", "--creds", "--dsn"})
 _key_like: Final = re.compile(r"(?<![\w.~+-])(?=[\w.~+-]*[0-9])(?=[\w.~+-]*[A-Za-z])[\w.~+-]{20,}", re.ASCII)
 _OURS: Final = frozenset({"--policy", "--server"})
 """Our options whose values are names and paths."""
@@ -66,8 +67,8 @@ def _lines(document: Document, entry: Entry) -> tuple[list[str], int]:
         for place in _secrets(entry.members)
         if start <= place.start and place.end <= span.end
     ]
-    line_end = text.find("\n", span.end, span.end + MAX_WORD)
-    rest = text[span.end : line_end if line_end >= 0 else span.end + MAX_WORD].rstrip("\r")
+    line_end = text.find("\n", span.end, span.end + MAX_ARGUMENT)
+    rest = text[span.end : line_end if line_end >= 0 else span.end + MAX_ARGUMENT].rstrip("\r")
     end = span.end + (len(rest) if rest.strip(" \t,")[:1] in ("#", "/", "") else 0)
     lines = applied(text[start:end], hidden).split("\n")
     return [line.removesuffix("\r") for line in lines], text.count("\n", 0, start)
@@ -103,13 +104,13 @@ def _secret_words(member: Member) -> Iterator[Span]:
 
 
 def _follows_secret(option: str) -> bool:
-    return option in _secret_options or (option.startswith("-") and "=" not in option and looks_secret(option))
+    return option in _SECRET_OPTIONS or (option.startswith("-") and "=" not in option and looks_secret(option))
 
 
 def _has_secret(word: str) -> bool:
     return (
-        len(word) > MAX_WORD
-        or any(name in _secret_options or looks_secret(name) for name in _assigned.findall(word))
+        len(word) > MAX_ARGUMENT
+        or any(name in _SECRET_OPTIONS or looks_secret(name) for name in _assigned.findall(word))
         or _credentials.search(word) is not None
         or _key_like.search(word) is not None
     )

@@ -56,8 +56,8 @@ def is_ours(word: str) -> bool:
     return _program(word) == NAME
 
 
-def is_within(words: Sequence[str]) -> bool:
-    """Whether a command line has a word in which a shell finds `samplegate run`."""
+def starts_in_a_shell(words: Sequence[str]) -> bool:
+    """Whether an argument is a shell command that starts `samplegate run`."""
     return any(_IN_A_SHELL.search(word) for word in words)
 
 

@@ -100,11 +100,7 @@ def _is_server(entry: Entry) -> bool:
 
 def survey(data: bytes, source: Source) -> list[Row]:
     """The servers of a file and their states. Raises FileFault."""
-    return rows_of(read(data, source.format), source)
-
-
-def rows_of(document: Document, source: Source) -> list[Row]:
-    """The same of a document that was read."""
+    document = read(data, source.format)
     return [Row(entry, state_of(entry, source.rules)) for entry in servers(document, source)]
 
 

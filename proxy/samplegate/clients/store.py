@@ -207,8 +207,8 @@ def _replaced(before: Snapshot, path: Path, new: bytes, disk: Disk) -> bool:
 
 def _new_draft(path: Path) -> Path:
     """A path for the new content of a file. Removes what killed processes left there: copies of files, with secrets."""
-    with suppress(OSError):
-        for one in os.scandir(path.parent):
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for one in entries:
             if _draft.match(one.name) and time.time() - one.stat(follow_symlinks=False).st_mtime > DRAFT_AGE:
                 Path(one).unlink()
     return path.with_name(DRAFT + os.urandom(8).hex())

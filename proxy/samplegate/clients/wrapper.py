@@ -15,13 +15,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 from samplegate.clients.document import Document, Edit, Entry, Member, Span, applied
 from samplegate.clients.faults import FileFault, quoted
-from samplegate.clients.gate_call import END, Gate, GateCall, gate_call, is_ours, is_within
+from samplegate.clients.gate_call import END, Gate, GateCall, gate_call, is_ours, starts_in_a_shell
 from samplegate.clients.shapes import Shape
 from samplegate.secret_names import looks_secret
 
 OAUTH: Final = ("oauth", "auth")
-LOG_IN: Final = "log the gate in with `samplegate login NAME --url URL`, and wrap it with --remote"
 """Members that configure the client's own sign-in."""
+LOG_IN: Final = "log the gate in with `samplegate login NAME --url URL`, and wrap it with --remote"
 VARIABLE: Final = "MCP_HEADER_"
 MAX_WORD: Final = 12  # characters of a value in a URL that is too short to be a key
 _letters: Final = re.compile(r"[^A-Z0-9]+")
@@ -84,7 +84,7 @@ def state_of(entry: Entry, rules: Rules) -> State:
             return Wrapped(call)
         if is_ours(words[0]) or (len(words) > 2 and words[1:3] == ["-m", "samplegate"]):
             return Skipped("it is samplegate itself, but not `samplegate run`")
-        if is_within(words):
+        if starts_in_a_shell(words):
             return Skipped("a shell in it starts `samplegate run`; if it is not behind the gate, change it by hand")
         both = next((name for name in (*shape.url, *shape.sse) if name in members), None)
         return Open() if both is None else Skipped(f"it has both command and {both}; remove one of them")

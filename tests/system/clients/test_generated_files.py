@@ -102,7 +102,7 @@ def assert_wrapped(before: dict[str, Any], after: dict[str, Any]) -> None:
 @seeds
 def test_unwrap_restores_every_byte_and_a_second_wrap_changes_nothing(kind: Kind, seed: int, size: int) -> None:
     file = kind.generate(seed, size)
-    assert file.plain == kind.parse(file.text) or kind is TOML
+    assert file.plain == kind.parse(file.text)
     plan = wrap(file.text.encode(), kind.source, GATE)
     wrapped = plan.after.text
     assert wrapped == wrap(wrapped.encode(), kind.source, GATE).after.text

@@ -160,7 +160,7 @@ def test_a_log_that_became_a_pipe_is_not_read(made: Made, report: Report) -> Non
     os.mkfifo(log)  # nobody writes into it, so reading it would never end
     made.ended(requests=1, log=str(log))
     ended = report()
-    assert (2, True) == (ended.code, f"{log}: it is not a file any more" in ended.err)
+    assert (2, True) == (ended.code, f"{log}: it is no longer a regular file" in ended.err)
 
 
 def test_half_a_line_is_missed(made: Made, report: Report) -> None:

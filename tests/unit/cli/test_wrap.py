@@ -53,11 +53,14 @@ def test_what_it_writes_is_unwrapped_to_the_same_bytes(run: Run, home: Path) -> 
 
 def test_paths_of_run_are_absolute_because_a_client_starts_the_gate_elsewhere(run: Run, home: Path) -> None:
     (home / ".claude.json").write_text(SERVERS)
-    options = ("--strict", "--settings=s.yaml", "--env-file", "../keys.env", "--run", "s.yaml")
+    options = ["--strict", "--settings=s.yaml", "--env-file", "../keys.env", "--run", "s.yaml", "--decision-log=none"]
+    options += ["--decision-log=sqlite:d.db", "--header-from=A=t.txt", "--oauth-private-key", "k.pem"]
     run("wrap", "--policy", "p.yaml", *(f"--run-arg={option}" for option in options), "--write")
     args = json.loads((home / ".claude.json").read_text())["mcpServers"]["docs"]["args"]
     wanted = ["--strict", f"--settings={home / 's.yaml'}", "--env-file", f"{home.parent / 'keys.env'}"]
-    assert [*wanted, "--run", "s.yaml"] == args[5 : args.index("--")]
+    wanted += ["--run", "s.yaml", "--decision-log=none", f"--decision-log=sqlite:{home / 'd.db'}"]
+    wanted += [f"--header-from=A={home / 't.txt'}", "--oauth-private-key", str(home / "k.pem")]
+    assert wanted == args[5 : args.index("--")]
 
 
 def test_journal_and_backups_are_for_the_owner_alone(run: Run, home: Path) -> None:
