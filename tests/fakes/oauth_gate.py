@@ -88,4 +88,3 @@ async def gate_link(world: World, state: Path, settings: OAuthSettings | None = 
             yield GateLink(remote, heard, log)
         finally:
             await remote.aclose()
-            await credentials.settle()

@@ -19,12 +19,12 @@ from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import print_error, print_lines
 from samplegate.config.oauth import OAuthSettings, oauth_errors
 from samplegate.config.serve_settings import SERVE_SETTINGS
-from samplegate.config.servers import ServerSettings, headers_of, servers_of
+from samplegate.config.servers import NAME, ServerSettings, headers_of, servers_of
 from samplegate.config.settings import SETTINGS
 from samplegate.config.sources import NO_STATE, plain_values, read_layers
 from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
-from samplegate.oauth.login_file import NAME, Login, LoginFile, names
+from samplegate.oauth.login_file import Login, LoginFile, names
 from samplegate.printable import printable
 from samplegate.urls import is_open, is_web, url_error
 from samplegate.yamlfile.tree import quoted

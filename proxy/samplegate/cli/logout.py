@@ -8,8 +8,8 @@ import sys
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import print_error, print_lines
 from samplegate.cli.login import Place, add_place
+from samplegate.config.servers import NAME
 from samplegate.errors import InputError, Unavailable
-from samplegate.oauth.login_file import NAME
 from samplegate.yamlfile.tree import quoted
 
 

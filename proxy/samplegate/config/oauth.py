@@ -13,10 +13,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from samplegate.config.sources import Section, read_error
+from samplegate.config.sources import Section, secret_text
 from samplegate.urls import url_error
 
-MAX_SECRET: Final = 64 * 1024  # bytes of a file with a secret or a key
 _scope: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*\Z")
 _visible: Final = re.compile(r"[\x20-\x7e]{1,4096}\Z")
 
@@ -92,7 +91,7 @@ class OAuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def secret_in(path: Path) -> str:
     """The secret in a file, read on each use, so that a rotated one is used at once. Raises ValueError, whose text
     contains no value."""
-    value = _text_in(path).strip()
+    value = secret_text(path).strip()
     if _visible.match(value) is None:
         raise ValueError(f"{path}: contains no valid secret; write one line of ASCII into it")
     return value
@@ -100,21 +99,10 @@ def secret_in(path: Path) -> str:
 
 def key_in(path: Path) -> str:
     """The private key in a PEM file. Raises ValueError, whose text contains no value."""
-    text = _text_in(path)
+    text = secret_text(path)
     if "PRIVATE KEY-----" not in text or "ENCRYPTED" in text:
         raise ValueError(f"{path}: contains no private key in PEM format without a password")
     return text
-
-
-def _text_in(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_SECRET + 1)
-        if len(text) > MAX_SECRET:
-            raise ValueError(f"{path}: is larger than {MAX_SECRET} bytes")
-        return text.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ValueError(f"{path}: {read_error(problem)}") from None
 
 
 def oauth_errors(settings: OAuthSettings, names: Mapping[str, str] = {}) -> dict[str, str]:

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from samplegate.config.oauth import OAuthSettings, check_section, oauth_of_options
 from samplegate.config.settings import CALL_TIMEOUT, START_TIMEOUT
-from samplegate.config.sources import GatheredSettings, Section, read_error, tree_of
+from samplegate.config.sources import GatheredSettings, Section, secret_text, tree_of
 from samplegate.protocol.frames import Protocol
 from samplegate.urls import is_open, url_error
 from samplegate.yamlfile import envfile
@@ -29,7 +29,6 @@ NAME_ERROR: Final = (
     "is not a valid server name; use at most 64 letters, digits and . _ -, because it is part of the server's URL"
 )
 
-MAX_SECRET: Final = 64 * 1024  # bytes of a file with a header's value
 _header_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _header_value: Final = re.compile(r"[\x20-\x7e\t]{0,16384}\Z")
 _reserved_header: Final = re.compile(
@@ -140,11 +139,7 @@ def headers_of(server: ServerSettings) -> dict[str, str]:
 
 
 def _secret(path: Path, name: str) -> str:
-    try:
-        with path.open("rb") as file:
-            value = file.read(MAX_SECRET + 1).decode("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ValueError(f"{path}: {read_error(problem)}") from None
+    value = secret_text(path).strip()
     if not value or _header_value.match(value) is None:
         raise ValueError(f"{path}: contains no valid value for the header {name}; write one line of ASCII into it")
     return value
@@ -256,15 +251,17 @@ def _oauth(part: Section, given: OAuthSettings, filled: Callable[[Steps, object]
         part.problem(
             below, "is written into the settings; put it into a file and use client_secret_file, or a variable"
         )
+
+    def text(name: str) -> str | None:
+        value = getattr(given, name)
+        return None if value is None else filled(("oauth", name), str(value))
+
+    texts = ("client_id", "client_secret", "issuer", "scope", "client_metadata_url")
+    paths = ("client_secret_file", "private_key_file")
     return msgspec.structs.replace(
         given,
-        client_id=given.client_id and filled(("oauth", "client_id"), given.client_id),
-        client_secret=given.client_secret and filled(below, given.client_secret),
-        client_secret_file=part.file(("oauth", "client_secret_file"), given.client_secret_file),
-        private_key_file=part.file(("oauth", "private_key_file"), given.private_key_file),
-        issuer=given.issuer and filled(("oauth", "issuer"), given.issuer),
-        client_metadata_url=given.client_metadata_url
-        and filled(("oauth", "client_metadata_url"), given.client_metadata_url),
+        **{name: text(name) for name in texts},
+        **{name: part.file(("oauth", name), text(name)) for name in paths},
     )
 
 

@@ -220,6 +220,21 @@ def read_error(problem: OSError | UnicodeDecodeError) -> str:
     return f"cannot be read: {reason[0].lower()}{reason[1:]}{hint}"
 
 
+MAX_SECRET: Final = 64 * 1024  # bytes of a file with a secret, a key or a header's value
+
+
+def secret_text(path: Path) -> str:
+    """The text of a file with a secret. Raises ValueError, whose text contains no value."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SECRET + 1)
+        if len(data) <= MAX_SECRET:
+            return data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ValueError(f"{path}: {read_error(problem)}") from None
+    raise ValueError(f"{path}: is larger than {MAX_SECRET} bytes; keep only the secret in it")
+
+
 def converted_value(setting: Setting, source: SourceValue, convert: Callable[[Any], Any]) -> Any:
     """A source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
     value = convert(_path(source, setting.keyword, setting.store) if setting.path else _read(setting, source))

@@ -20,18 +20,16 @@ from typing import Final, Protocol
 import msgspec
 
 from samplegate.config.oauth import OAuthSettings
+from samplegate.config.servers import NAME
 from samplegate.config.sources import state_folder
 from samplegate.errors import Log, Unavailable
 from samplegate.oauth.challenge import Challenge
-from samplegate.oauth.login_file import NAME, FileLock, Login, LoginFile
-from samplegate.urls import is_open
+from samplegate.oauth.login_file import LOCK_TIME, FileLock, Login, LoginFile
 
 AUTHORIZATION: Final = "Authorization"
-LOCK_TIME: Final = 45.0  # seconds to wait for another gate's renewal, which takes at most 30
 PAUSE: Final = 5.0  # seconds without a new attempt after a failed one
 MAX_REJECTED: Final = 6  # tokens in REJECTED seconds: a server that accepts none must not cost a renewal for each call
 REJECTED: Final = 60.0
-_EVERY_SCOPE: Final = "the token has every scope that it asks for"
 CLOSE: Final = 1.0  # seconds at the end for a renewal under way: its refresh token may be the only valid one
 
 
@@ -134,9 +132,9 @@ class OAuthCredentials:
         login = self._login()
         if login is not None and sent.get(AUTHORIZATION) != login.authorization:
             return True  # renewed since
+        if status == 403 and login is not None and _has_scope(login, challenge.scope):
+            raise Unavailable("it denied the request, although the token has every scope that it asks for")
         if self._headless:
-            if status == 403 and login is not None and _has_scope(login, challenge.scope):
-                raise Unavailable(f"it denied the request, although {_EVERY_SCOPE}")
             await self._renew(login, challenge, refused=login is not None)
             return True
         if login is None:
@@ -144,8 +142,6 @@ class OAuthCredentials:
                 return False  # the server may have refused another credential, such as an API key
             raise Unavailable(self._no_login(challenge.scope))
         if status == 403:
-            if _has_scope(login, challenge.scope):
-                raise Unavailable(f"it denied the request, although {_EVERY_SCOPE}")
             scope = _union(login.scope, challenge.scope)
             needed = f"the scope {challenge.scope!r}" if challenge.scope else "another scope"
             raise Unavailable(f"this request needs {needed}, which its login does not have; {self._remedy(scope)}")
@@ -216,8 +212,6 @@ class OAuthCredentials:
         if renews is None:  # the import takes 0.7 s
             renews = await asyncio.to_thread(_sdk, self._remedy())
         if self._headless:
-            if is_open(self._url):
-                raise Unavailable("its URL is plain http to another machine; tokens are only sent over https")
             if login is not None and challenge.resource_metadata is None and login.challenge:
                 challenge = msgspec.structs.replace(challenge, resource_metadata=login.challenge)
             return await renews.client_credentials(self._url, self._settings, challenge, login)

@@ -24,8 +24,6 @@ from samplegate.urls import PORTS, is_loopback, url_error
 
 MAX_BODY: Final = 1024 * 1024  # bytes
 TIME: Final = 10.0  # seconds for one request, its redirects and its body
-MAX_IGNORED: Final = 0
-"""The bound of a body that is not read."""
 MAX_REDIRECTS: Final = 3
 _FRAMING: Final = frozenset({"host", "content-length", "transfer-encoding", "content-encoding", "connection"})
 _ERROR_CODE: Final = re.compile(r"[a-z0-9_.-]{1,64}\Z", re.IGNORECASE)
@@ -97,13 +95,13 @@ class Endpoints:
     async def send(self, request: httpx2.Request, what: str) -> httpx2.Response:
         """Send a request and read its response, at most MAX_BODY bytes. A redirect to another origin is returned as it
         is. Raises OAuthFault."""
-        return await self._bounded(request, what, MAX_BODY)
+        return await self._bounded(request, what, reads=True)
 
-    async def _bounded(self, request: httpx2.Request, what: str, most: int) -> httpx2.Response:
+    async def _bounded(self, request: httpx2.Request, what: str, *, reads: bool) -> httpx2.Response:
         where = origin_of_any(str(request.url))
         try:
             async with asyncio.timeout(TIME):
-                return await self._send(request, what, most)
+                return await self._send(request, what, reads=reads)
         except TimeoutError:
             raise OAuthFault(f"{where} did not answer the {what} within {TIME:g} s", transient=True) from None
         except httpx2.ConnectError as problem:
@@ -115,37 +113,39 @@ class Endpoints:
 
     async def send_head(self, request: httpx2.Request, what: str) -> httpx2.Response:
         """The same without reading the body, which may be a stream that does not end."""
-        return await self._bounded(request, what, MAX_IGNORED)
+        return await self._bounded(request, what, reads=False)
 
-    async def _send(self, request: httpx2.Request, what: str, most: int) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request, what: str, *, reads: bool) -> httpx2.Response:
         for _ in range(MAX_REDIRECTS + 1):
             self.check_url(str(request.url), what)
-            response = await self._once(request, what, most)
+            response = await self._once(request, what, reads=reads)
             target = self._redirect_of(response)
             if target is None:
                 return response
-            request = httpx2.Request(request.method, target, headers=_headers_of(request), content=request.content)
+            request = httpx2.Request(request.method, target, headers=_plain(request.headers), content=request.content)
         raise OAuthFault(f"{origin_of_any(str(request.url))} redirected the {what} more than {MAX_REDIRECTS} times")
 
-    async def _once(self, request: httpx2.Request, what: str, most: int) -> httpx2.Response:
+    async def _once(self, request: httpx2.Request, what: str, *, reads: bool) -> httpx2.Response:
         request.headers["Accept-Encoding"] = "identity"
         request.headers["User-Agent"] = f"samplegate/{__version__}"
         response = await self._http.send(request, stream=True, follow_redirects=False, auth=None)
         try:
-            if most == MAX_IGNORED:
-                return httpx2.Response(response.status_code, headers=_plain(response), request=request)
+            if not reads:
+                return httpx2.Response(response.status_code, headers=_plain(response.headers), request=request)
             if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
                 raise OAuthFault(f"{origin_of_any(str(request.url))} sent a compressed answer to the {what}")
             body = bytearray()
             async for chunk in response.aiter_raw():
                 body += chunk
-                if len(body) > most:
+                if len(body) > MAX_BODY:
                     raise OAuthFault(
-                        f"the answer of {origin_of_any(str(request.url))} to the {what} is larger than {most} bytes"
+                        f"the answer of {origin_of_any(str(request.url))} to the {what} is larger than {MAX_BODY} bytes"
                     )
         finally:
             await response.aclose()
-        return httpx2.Response(response.status_code, headers=_plain(response), content=bytes(body), request=request)
+        return httpx2.Response(
+            response.status_code, headers=_plain(response.headers), content=bytes(body), request=request
+        )
 
     def _redirect_of(self, response: httpx2.Response) -> str | None:
         """Where the request is sent next; None if the response is the answer."""
@@ -186,13 +186,9 @@ def origin_of_any(url: str) -> str:
         return "an invalid URL"
 
 
-def _plain(response: httpx2.Response) -> list[tuple[str, str]]:
-    """The headers that are still true of a response that was read."""
-    return [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _FRAMING]
-
-
-def _headers_of(request: httpx2.Request) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in request.headers.multi_items() if name.lower() not in _FRAMING]
+def _plain(headers: httpx2.Headers) -> list[tuple[str, str]]:
+    """The headers that do not depend on how the body was sent."""
+    return [(name, value) for name, value in headers.multi_items() if name.lower() not in _FRAMING]
 
 
 def _is_certificate_error(problem: BaseException) -> bool:

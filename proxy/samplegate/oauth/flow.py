@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -42,6 +42,7 @@ from samplegate.config.oauth import OAuthSettings, key_in, secret_in
 from samplegate.oauth.challenge import Challenge
 from samplegate.oauth.endpoints import Endpoints, OAuthFault, http_client, json_object, origin_of_any, same_origin
 from samplegate.oauth.login_file import Login, is_token
+from samplegate.oauth.loopback import LoopbackReceiver
 from samplegate.printable import printable
 
 MAX_NOTES: Final = 10
@@ -62,20 +63,6 @@ _METADATA_KEYS: Final = (
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _SILENT: Final = logging.CRITICAL + 1
 MAX_LIFETIME: Final = 10 * 365 * 86_400  # seconds
-
-
-class Browser(Protocol):
-    """The user's side of an authorization."""
-
-    @property
-    def redirect_uri(self) -> str: ...
-
-    def show(self, url: str) -> None:
-        """Show the URL where the user logs in."""
-
-    async def result(self) -> tuple[str, str | None, str | None]:
-        """Wait for the redirect: its ``code``, ``state`` and ``iss``. Raises OAuthFault."""
-        ...
 
 
 class _Storage:
@@ -312,10 +299,10 @@ def _status_of(response: httpx2.Response) -> str:
 
 _SDK_FAULTS: Final = {
     "Protected resource metadata request failed": "the server's resource metadata cannot be read now",
-    "State parameter mismatch": "the answer of the browser belongs to another login",
-    "Authorization response iss mismatch": "the answer of the browser came from another authorization server (iss)",
+    "State parameter mismatch": "the browser's answer belongs to another login",
+    "Authorization response iss mismatch": "the browser's answer came from another authorization server (iss)",
     "Authorization response missing iss": (
-        "the answer of the browser does not name its authorization server (iss), although the server supports that"
+        "the browser's answer does not name its authorization server (iss), although the server supports that"
     ),
     "Registration failed": "the authorization server did not register the gate",
     "Authorization server registered the client": "the authorization server registered the gate with a method of"
@@ -365,25 +352,34 @@ def silence_sdk() -> None:
         logging.getLogger(name).setLevel(_SILENT)
 
 
-async def log_in(url: str, settings: OAuthSettings, challenge: Challenge, browser: Browser, *, waits: float) -> Login:
-    """A login by the user in a browser: authorization code with PKCE. ``waits``: seconds for everything, the user
-    included. Raises OAuthFault and TimeoutError."""
+async def log_in(
+    url: str,
+    settings: OAuthSettings,
+    challenge: Challenge,
+    receiver: LoopbackReceiver,
+    *,
+    show: Callable[[str], None],
+    waits: float,
+) -> Login:
+    """A login by the user in a browser: authorization code with PKCE. ``show`` gets the URL where the user logs in.
+    ``waits``: seconds for everything, the user included. Raises OAuthFault and TimeoutError."""
     silence_sdk()
-    storage = _Storage(None, _registered(settings, browser.redirect_uri))
+    storage = _Storage(None, _registered(settings, receiver.redirect_uri))
 
     async def redirect(target: str) -> None:
         endpoint = str(flow.checked_metadata().authorization_endpoint)
         if "?" in endpoint:  # RFC 6749, 3.1: the endpoint keeps its query; the SDK adds a second question mark
             target = f"{endpoint}&{target.removeprefix(f'{endpoint}?')}"
-        browser.show(target)
+        receiver.expect(target)
+        show(target)
 
     async def callback() -> AuthorizationCodeResult:
-        code, state, iss = await browser.result()
+        code, state, iss = await receiver.result()
         return AuthorizationCodeResult(code=code, state=state, iss=iss)
 
     metadata = OAuthClientMetadata(
         client_name="samplegate",
-        redirect_uris=[AnyUrl(browser.redirect_uri)],
+        redirect_uris=[AnyUrl(receiver.redirect_uri)],
         software_id="samplegate",
         software_version=__version__,
     )

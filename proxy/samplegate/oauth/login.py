@@ -5,33 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 from samplegate.config.oauth import OAuthSettings
+from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
-from samplegate.oauth.login_file import Login, LoginFile
-
-if TYPE_CHECKING:
-    from samplegate.oauth.loopback import LoopbackReceiver
-
-LOCK_TIME: Final = 45.0  # seconds for a gate's renewal
-
-
-class _Browser:
-    def __init__(self, receiver: LoopbackReceiver, show: Callable[[str], None]) -> None:
-        self._receiver = receiver
-        self._show = show
-
-    @property
-    def redirect_uri(self) -> str:
-        return self._receiver.redirect_uri
-
-    def show(self, url: str) -> None:
-        self._receiver.expect(url)
-        self._show(url)
-
-    async def result(self) -> tuple[str, str | None, str | None]:
-        return await self._receiver.result()
+from samplegate.oauth.login_file import LOCK_TIME, Login, LoginFile
 
 
 async def log_in(
@@ -59,13 +37,14 @@ async def log_in(
         except OSError as problem:
             why = (problem.strerror or str(problem)).lower()
             raise OAuthFault(
-                f"127.0.0.1:{port} cannot be bound for the answer of the browser: {why}", remedy="use another port"
+                f"127.0.0.1:{port} cannot be bound for the browser's redirect: {why}", remedy="use another port"
             ) from None
         try:
-            login = await flow.log_in(url, settings, challenge, _Browser(receiver, show), waits=waits)
+            login = await flow.log_in(url, settings, challenge, receiver, show=show, waits=waits)
         except TimeoutError:
             raise OAuthFault(
-                f"nobody logged in within {waits:g} s{_ignored(receiver.ignored)}", remedy="run the command again"
+                f"the login timed out after {duration_text(waits)}{_ignored(receiver.ignored)}",
+                remedy="run the command again",
             ) from None
         finally:
             await receiver.aclose()

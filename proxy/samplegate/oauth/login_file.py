@@ -18,13 +18,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from samplegate.config.servers import NAME
 from samplegate.errors import Unavailable
 from samplegate.files import identity, identity_of, make_file, make_folder, sync_file, sync_folder, try_lock, unlock
 
-NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
-"""A server's name that can have a login: it is the name of a file."""
 MAX_FILE: Final = 256 * 1024  # bytes
 VERSION: Final = 1
+LOCK_TIME: Final = 45.0  # seconds to wait for the renewal of another process, which takes at most 30
 MARGIN: Final = 30.0  # seconds before its expiry from which a token is renewed
 _MARGIN_SHARE: Final = 0.1  # of a token's lifetime: a short-lived token is renewed later
 _LOCK_PAUSE: Final = 0.02

@@ -24,12 +24,12 @@ _PAGE: Final = (
     '<meta name="viewport" content="width=device-width"><body style="font-family:sans-serif;margin:3em">'
     "<h1>{title}</h1><p>{text}</p></body></html>"
 )
-_RECEIVED: Final = ("Back to the terminal", "samplegate has received the answer. You can close this window.")
-_REFUSED: Final = ("Not the expected answer", "This request does not belong to the login that samplegate waits for.")
+_RECEIVED: Final = ("Return to the terminal", "samplegate has received the answer. You can close this window.")
+_REFUSED: Final = ("Unexpected request", "This request does not belong to the current login.")
 
 
 class LoopbackReceiver:
-    """Receives the redirect. ``show`` is called with the URL where the user logs in."""
+    """Receives the redirect of one login."""
 
     def __init__(self, server: asyncio.Server, port: int) -> None:
         self._server = server

@@ -470,16 +470,11 @@ async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[ServerSide]
             note=relay.note,
         )
 
-        async def close() -> None:
-            await link.aclose()
-            if credentials is not None:
-                await credentials.settle()
-
         def connect(own: LineLink) -> None:
             relay.connect_client(stdio_client_writer(own))
             relay.connect_server(HttpServerWriter(link))
 
-        yield ServerSide(connect, (lambda own: _session_ends(relay, own),), close)
+        yield ServerSide(connect, (lambda own: _session_ends(relay, own),), link.aclose)
 
 
 async def _end(run: Run, relay: Relay, stop: Callable[[], Coroutine[Any, Any, object]]) -> None:

@@ -158,8 +158,6 @@ class RemoteServer:
             yield relay.server_gone.wait
         finally:
             await link.aclose()
-            if self._credentials is not None:
-                await self._credentials.settle()
 
 
 # seconds for the last lines of a process that has ended: a process that it left behind may keep its output open

@@ -14,15 +14,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from samplegate.config.oauth import OAuthSettings
-from samplegate.oauth.login import log_in
+from tests.fakes import oauth_gate
 from tests.fakes.daemon import admin, client, serving
 from tests.fakes.oauth_world import MARK, World, oauth_world
 from tests.fakes.run_process import Running, call, opening, running
@@ -74,23 +72,7 @@ def logged_in(folder: Path, words: Sequence[str]) -> tuple[int, str, str]:
 
 def with_login(folder: Path, world: World) -> None:
     """Log in within the process of the test, which takes a fraction of the time."""
-    state = folder / ".local/state/samplegate"
-    with ThreadPoolExecutor() as browser:
-
-        def show(url: str) -> None:
-            browser.submit(urllib.request.urlopen, url, timeout=BOUND)
-
-        login = log_in(
-            "docs",
-            world.url,
-            OAuthSettings(),
-            headers={},
-            state=state,
-            show=show,
-            port=0,
-            waits=BOUND,
-        )
-        assert asyncio.run(login).refresh_token is not None
+    asyncio.run(oauth_gate.logged_in(world, folder / ".local/state/samplegate"))
 
 
 def command_in(error: Mapping[str, Any]) -> list[str]:

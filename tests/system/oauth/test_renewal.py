@@ -269,16 +269,12 @@ async def test_a_secret_is_sent_in_the_body_where_the_server_takes_it_only_there
 
 
 async def test_client_credentials_without_the_right_to_a_scope_end_with_an_error(tmp_path: Path) -> None:
-    async with World(scopes={"tools/call admin": "admin"}).serving() as world:
+    async with World().serving() as world:
         world.edits["token"] = {"scope": "basic"}
-        world.challenges = ['Bearer error="insufficient_scope", scope="admin"']
+        world.faults["mcp"] = body(b"{}", 403, WWW_Authenticate='Bearer error="insufficient_scope", scope="admin"')
         async with gate_link(world, tmp_path, headless(world, tmp_path, "client_secret_post")) as gate:
-            for token in world.access.values():
-                token.scope = ""
-            before = len(world.seen)
-            world.faults["mcp"] = body(b"{}", 403, WWW_Authenticate=world.challenges[0])
             assert "HTTP 403" in (await gate.ask(name="admin"))["message"]
-        assert len(world.seen) - before <= 8
+        assert (2, 1) == (len(world.of("mcp")), len(world.of("token")))
 
 
 async def test_client_credentials_go_to_the_configured_issuer_only(tmp_path: Path) -> None:

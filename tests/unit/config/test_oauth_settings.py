@@ -29,6 +29,17 @@ def test_the_keys_of_a_server_are_read_with_variables_and_paths(tmp_path: Path) 
     oauth = found.settings.servers["docs"].oauth
     assert oauth is not None
     assert (tmp_path / "secret", "gate") == (oauth.client_secret_file, oauth.client_id)
+    (tmp_path / "s3cret").write_text("s3cret\n")
+    oauth = (
+        loaded(
+            tmp_path,
+            FULL.replace("client_secret: '${SECRET}'", "client_secret_file: '${SECRET}', scope: 'a ${SECRET}'"),
+        )
+        .settings.servers["docs"]
+        .oauth
+    )
+    assert oauth is not None
+    assert (tmp_path / "s3cret", "a s3cret") == (oauth.client_secret_file, oauth.scope)
     filled = loaded(tmp_path, FULL)
     assert "s3cret" == getattr(filled.settings.servers["docs"].oauth, "client_secret", None)
     assert {"SECRET"} == filled.named, "no process of a server inherits it"
@@ -54,6 +65,7 @@ def test_a_secret_does_not_change_the_hash_of_the_settings(tmp_path: Path) -> No
         (FULL.partition(", issuer")[0], "oauth.issuer: is not set"),
         (FULL.replace("https://login", "http://login"), "oauth.issuer: is plain http to another machine"),
         (FULL.replace("client_id: gate, ", ""), "oauth.client_id: is not set; set the ID of the client that is"),
+        (f"{FULL}, scope: '${{NONE}}'", "oauth.scope: ${NONE} is not set"),
         (f"{FULL}, scope: 'a  b'", "oauth.scope: is not a list of scopes"),
         ("client_id: gate, client_secret_file: none, issuer: 'https://x'", "oauth.client_secret_file: "),
         ("client_metadata_url: 'https://x'", "client_metadata_url: is not an https URL with a path"),

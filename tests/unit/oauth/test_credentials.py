@@ -15,6 +15,7 @@ from samplegate.oauth import credentials
 from samplegate.oauth.challenge import Challenge
 from samplegate.oauth.credentials import OAuthCredentials, credentials_for
 from samplegate.oauth.login_file import Login, LoginFile
+from tests.fakes.guarded import Journal
 
 pytestmark = pytest.mark.anyio
 
@@ -36,16 +37,6 @@ CLIENT = OAuthSettings(
     grant="client_credentials", client_id="gate", client_secret="s", issuer="https://login.example.com"
 )
 ASKS = ['Bearer error="insufficient_scope", scope="write"']
-
-
-class Log:
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, object]]] = []
-
-    def info(self, event: str, **fields: object) -> None:
-        self.lines.append((event, fields))
-
-    debug = warning = error = info
 
 
 class Renewal:
@@ -84,7 +75,7 @@ class Gate:
     def __init__(self, state: Path, settings: OAuthSettings | None = None, renewal: Renewal | None = None) -> None:
         self.now = NOW
         self.renewal = renewal or Renewal()
-        self.log = Log()
+        self.log = Journal()
         self.credentials = OAuthCredentials(
             "docs",
             URL,
@@ -106,8 +97,8 @@ def gate_with(state: Path, login: Login = LOGIN) -> Gate:
 
 
 def test_a_server_with_the_header_needs_no_other_credentials(tmp_path: Path) -> None:
-    assert credentials_for("docs", URL, None, headers=["authorization"], state=tmp_path, log=Log()) is None
-    assert credentials_for("docs", URL, None, headers=["x-key"], state=tmp_path, log=Log()) is not None
+    assert credentials_for("docs", URL, None, headers=["authorization"], state=tmp_path, log=Journal()) is None
+    assert credentials_for("docs", URL, None, headers=["x-key"], state=tmp_path, log=Journal()) is not None
 
 
 async def test_a_valid_login_is_used_without_a_renewal(tmp_path: Path) -> None:
@@ -265,7 +256,7 @@ async def test_an_unknown_error_is_not_quoted(tmp_path: Path) -> None:
 
 
 async def test_a_refused_api_key_is_no_missing_login(tmp_path: Path) -> None:
-    found = credentials_for("docs", URL, None, headers=["x-api-key"], state=tmp_path, log=Log())
+    found = credentials_for("docs", URL, None, headers=["x-api-key"], state=tmp_path, log=Journal())
     assert found is not None
     assert not await found.renew(401, ["Bearer"], {})
     with pytest.raises(Unavailable, match="it requires a login"):
@@ -278,7 +269,7 @@ async def test_without_a_home_folder_the_remedy_names_the_state_folder() -> None
 
 
 async def test_a_url_with_a_query_is_not_repeated(tmp_path: Path) -> None:
-    found = credentials_for("docs", f"{URL}?key=s3cret", None, headers=[], state=tmp_path, log=Log())
+    found = credentials_for("docs", f"{URL}?key=s3cret", None, headers=[], state=tmp_path, log=Journal())
     assert found is not None
     with pytest.raises(Unavailable, match="samplegate login docs --url URL") as failed:
         await found.renew(401, [], {})
@@ -316,7 +307,7 @@ async def test_changing_scopes_do_not_cost_a_token_for_each_request(tmp_path: Pa
 
 
 async def test_callers_of_serve_learn_neither_the_url_nor_a_folder(tmp_path: Path) -> None:
-    found = credentials_for("docs", URL, None, headers=[], state=tmp_path, log=Log(), in_file=True)
+    found = credentials_for("docs", URL, None, headers=[], state=tmp_path, log=Journal(), in_file=True)
     assert found is not None
     with pytest.raises(Unavailable) as failed:
         await found.renew(401, ['Bearer scope="a b"'], {})

@@ -189,6 +189,7 @@ class RemoteConnection(Backlogged):
     ) -> None:
         self._receiver = receiver
         self._note = note
+        self._credentials = credentials
         wire = Wire(url, http, headers or {}, credentials, health)
         self._shared = SharedStreams(wire, note, self._received, self._oversized, self._lost, max_frame)
         self._legacy = self._shared.legacy
@@ -241,7 +242,9 @@ class RemoteConnection(Backlogged):
             self._take_back(call)
 
     async def aclose(self) -> None:
-        """Close every stream and the session, within about a second. Nothing more is delivered. May be called again."""
+        """Close every stream and the session, within about a second, and another one if a token is being renewed.
+
+        Nothing more is delivered. May be called again."""
         self._closed = True
         self._mirror.close()
         tasks = [*self._calls.values(), *([] if self._standalone is None else [self._standalone])]
@@ -254,6 +257,8 @@ class RemoteConnection(Backlogged):
             await asyncio.wait(waiting, timeout=END * 1.5)
         for task in self._ending:
             task.cancel()
+        if self._credentials is not None:
+            await self._credentials.settle()
 
     # -- sending
     # ------------------------------------------------------------------------------------------------------------------

@@ -277,6 +277,10 @@ class Credentials(Protocol):
         ``challenges`` are the values of WWW-Authenticate. Raises Unavailable."""
         ...
 
+    async def settle(self) -> None:
+        """Wait briefly for a renewal under way, before the process may end."""
+        ...
+
 
 class Wire:
     """The HTTP client of one remote server. ``credentials`` are added to ``headers``. ``health`` gets the problem of
@@ -347,6 +351,9 @@ class Wire:
             if not await self._credentials.renew(response.status, response.headers.getall(CHALLENGE, []), sent):
                 return response
             fresh = await self._credentials.headers()
+        except asyncio.CancelledError:
+            response.close()
+            raise
         except Unavailable as problem:
             response.close()
             raise HttpFault(f"HTTP {response.status}: {problem}", httpStatus=response.status) from None

@@ -36,6 +36,9 @@ class Numbered:
         self.number += 1
         return True
 
+    async def settle(self) -> None:
+        """Nothing is renewed in the background."""
+
 
 def only_for(number: int, status: int = 401) -> object:
     """A handler that accepts one token."""
