@@ -85,14 +85,10 @@ class Holder:
         if not _name.match(name):  # not a name of ours: do not touch such a file
             return True
         try:
-            fd = os.open(self._path(name), os.O_RDWR)
+            if not _is_free(self._path(name)):
+                return False
         except FileNotFoundError:
             return True
-        try:
-            if not try_lock(fd):
-                return False
-        finally:
-            os.close(fd)
         with contextlib.suppress(OSError):
             self._path(name).unlink(missing_ok=True)
         return True
@@ -106,12 +102,17 @@ def is_alive(folder: Path, name: str) -> bool:
     if not _name.match(name):
         return False
     try:
-        fd = os.open(folder / f"{name}.lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        return not _is_free(folder / f"{name}.lock")
     except FileNotFoundError:
         return False
     except OSError:
         return True
+
+
+def _is_free(path: Path) -> bool:
+    """Whether no process holds the lock of a file; it is taken for a moment. Raises OSError."""
+    fd = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     try:
-        return not try_lock(fd)
+        return try_lock(fd)
     finally:
         os.close(fd)

@@ -33,7 +33,7 @@ from samplegate.config.values import address
 from samplegate.errors import InputError, Unavailable
 from samplegate.printable import printable, without_hashes
 from samplegate.runtime.status_socket import StatusFolder, ask
-from samplegate.status.snapshot import MAX_BYTES, MAX_LISTED, GateStatus, Listed, Overview, as_json, read_gate
+from samplegate.status.snapshot import MAX_BYTES, MAX_LISTED, GateStatus, Listed, Overview, plain, read_gate
 from samplegate.status.table import WIDTH, lines
 from samplegate.urls import url_error
 
@@ -107,7 +107,6 @@ class Places(msgspec.Struct, frozen=True):
     admin: str | None
     """The URL of an operators' listener."""
     token_file: Path | None
-    only_admin: bool
 
 
 def _places(args: argparse.Namespace) -> Places:
@@ -127,7 +126,6 @@ def _places(args: argparse.Namespace) -> Places:
         ProcessSettings(state=state, store=values.get("store")).reviews,
         args.admin if args.admin is not None else None if listen is None else _url(listen),
         args.token_file or values.get("admin_token_file"),
-        args.admin is not None,
     )
 
 
@@ -161,7 +159,7 @@ def look(places: Places) -> Answer:
     failed = False
     if places.state is not None:
         gates += _gates_of(places.state, problems)
-    if places.admin is not None and (places.only_admin or not any(gate.command == "serve" for gate in gates)):
+    if places.admin is not None and not any(gate.command == "serve" for gate in gates):
         try:
             gates.append(_daemon(places.admin, places.token_file))
         except Unavailable as problem:
@@ -179,9 +177,7 @@ def _with_state(places: Places, state: Path, overview: Overview, failed: bool) -
     limits: Listed[Any] = Listed()
     try:
         known = {(one.limit, one.quantity, one.per) for gate in overview.gates for one in gate.limits.items}
-        found = state_limits(state, now)
-        rest = tuple(one for one in found.items if (one.limit, one.quantity, one.per) not in known)
-        limits = Listed(found.total - (len(found.items) - len(rest)), rest)
+        limits = state_limits(state, now, known)
     except Unavailable as problem:
         problems.append(str(problem))
         failed = True
@@ -226,7 +222,7 @@ def _ask(folder: StatusFolder, name: str, pid: int) -> bytes | str | None:
     try:
         return ask(folder, name, PROCESS_TIMEOUT, MAX_BYTES)
     except Unavailable as problem:
-        return f"process {pid}: {problem}; it may be stopped or overloaded"
+        return f"process {pid}: {problem}"
 
 
 def _read(pid: int, answer: bytes | str | None) -> GateStatus | str | None:
@@ -307,7 +303,7 @@ def _once(places: Places, *, json: bool) -> int:
     answer = look(places)
     overview = answer.overview
     if json:
-        print(json_text(msgspec.json.decode(as_json(overview))))
+        print(json_text(plain(overview)))
     else:
         if overview.gates or places.state is not None:  # a daemon that cannot be asked may run
             # problems are on stderr
@@ -363,8 +359,7 @@ def _screen(*, wanted: bool) -> Iterator[bool]:
 def _show(overview: Overview, seconds: float, *, json: bool, screen: bool) -> None:
     """Print one snapshot. On a terminal, it replaces the last in one write, so that nothing flickers."""
     if json:
-        plain = msgspec.json.decode(as_json(overview))
-        print(without_hashes(dumps(plain), escape=r"\u0023"), flush=True)
+        print(without_hashes(dumps(plain(overview)), escape=r"\u0023"), flush=True)
         return
     now = datetime.now().astimezone().strftime("%H:%M:%S")
     heading = f"status at {now}, every {seconds:g} s"

@@ -61,9 +61,8 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
         if pending.was_answered(decision):
             pending.hold, pending.waited = None, 0.0
             continue
-        pending.wait = Wait("limit", ", ".join(decision.limits)) if decision.limits else None
-        admitted = await admit(pending.compiled, pending.ports, pending.round, pending.request, decision)
-        pending.wait = None
+        with pending.waiting(Wait("limit", ", ".join(decision.limits)) if decision.limits else None):
+            admitted = await admit(pending.compiled, pending.ports, pending.round, pending.request, decision)
         decision, pending.hold, refused_by = admitted.decision, admitted.hold, admitted.refused_by
         pending.waited = admitted.waited
         tried.extend(admitted.tried)
@@ -157,10 +156,9 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
     pending.begin()
     reply: ClientReply | None = None
     seconds = None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)
-    pending.wait = Wait("client", until=None if seconds is None else pending.ports.clock() + seconds)
-    with anyio.move_on_after(seconds):
+    wait = Wait("client", until=None if seconds is None else pending.ports.clock() + seconds)
+    with pending.waiting(wait), anyio.move_on_after(seconds):
         reply = await pending.ports.ask_client(pending.round)
-    pending.wait = None
     if reply is None:
         return timed_out(f"the client did not answer within {duration_text(forwarded.timeout or 0.0)}")
     if not reply.delivered:

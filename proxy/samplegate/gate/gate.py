@@ -198,18 +198,17 @@ class Gate:
             counted = isinstance(pending.decision.act, Escalated) and pending.was_put_off(
                 "request", pending.decision.rule
             )
-            pending.wait = Wait("limit", ", ".join(pending.decision.limits))
             try:
-                admitted = await admit(
-                    self.compiled,
-                    self.ports,
-                    pending.round,
-                    pending.request,
-                    pending.decision,
-                    beside=[hold for _, hold in holds],
-                    counted=counted,
-                )
-                pending.wait = None
+                with pending.waiting(Wait("limit", ", ".join(pending.decision.limits))):
+                    admitted = await admit(
+                        self.compiled,
+                        self.ports,
+                        pending.round,
+                        pending.request,
+                        pending.decision,
+                        beside=[hold for _, hold in holds],
+                        counted=counted,
+                    )
                 pending.decision, pending.hold, pending.waited = (
                     admitted.decision,
                     admitted.hold,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -24,7 +25,8 @@ from samplegate.reviews.review import Review
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """What a request waits for, and its name in the policy. ``until``: the end of the wait, by the ports' clock."""
+    """What a request waits for, and its name in the policy (of several limits with commas). ``until``: the end of the
+    wait, by the ports' clock."""
 
     what: Literal["limit", "model", "client", "reviewer"]
     name: str = ""
@@ -114,6 +116,15 @@ class PendingRequest(msgspec.Struct, eq=False):
         return self.round.returned is not None and review_key(stage, rule) in self.round.returned.reviews.get(
             self.key, {}
         )
+
+    @contextmanager
+    def waiting(self, wait: Wait | None) -> Iterator[None]:
+        """Show what it waits for, until the wait ends in any way."""
+        self.wait = wait
+        try:
+            yield
+        finally:
+            self.wait = None
 
     def was_answered(self, decision: Decision) -> bool:
         """Whether an earlier try already has the model's answer, so that only the reviewer's verdict on it is

@@ -233,9 +233,8 @@ async def ask(
                 LONGEST if seconds is None else max(seconds, 0.0),
                 partial(withdrawn_by_policy, pending, (review,)),
             )
-            pending.wait = Wait("reviewer", reviewer, pending.ports.clock() + longest)
-            waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
-            pending.wait = None
+            with pending.waiting(Wait("reviewer", reviewer, pending.ports.clock() + longest)):
+                waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
             pending.held[:] = [held for held in pending.held if held.id != review.id] + (
                 [] if waited.waiter is None else [waited]
             )

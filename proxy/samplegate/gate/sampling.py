@@ -128,11 +128,10 @@ class _ModelTries:
         pending.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
         pending.reserved_usd = None if worst is None or pending.reserved_usd is None else pending.reserved_usd + worst
         rest = max(self._until - pending.ports.clock(), 0.001)
-        pending.wait = Wait("model", self.model, self._until)
-        answer = await pending.ports.sample(
-            SampleRequest(self.model, self._params, rest), partial(pending.ports.progress, pending.round.id)
-        )
-        pending.wait = None
+        with pending.waiting(Wait("model", self.model, self._until)):
+            answer = await pending.ports.sample(
+                SampleRequest(self.model, self._params, rest), partial(pending.ports.progress, pending.round.id)
+            )
         spent = self._spent(answer)
         result = answer.failure if isinstance(answer, SampleFailed) else "ok"
         pending.attempts[-1] = Attempt(

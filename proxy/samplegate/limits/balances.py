@@ -7,6 +7,7 @@ those are in policies.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ import msgspec
 from samplegate.limits.accounts import Account
 from samplegate.policy import ledger
 from samplegate.policy.ledger import LimitSpec
+from samplegate.sqlite import SqliteFault
 
 if TYPE_CHECKING:
     import sqlite3
@@ -49,6 +51,13 @@ class Balances(msgspec.Struct, frozen=True):
     total: int = 0
 
 
+def account_of(level: object, stamp: object, warned: object) -> ledger.Account:
+    """An account from its row. Raises SqliteFault for values that no ledger writes."""
+    if isinstance(level, int) and level >= 0 and isinstance(stamp, float) and math.isfinite(stamp):
+        return ledger.Account(level, stamp, bool(warned))
+    raise SqliteFault("damaged", "it contains an unreadable account")
+
+
 def balances(
     db: sqlite3.Connection, specs: Mapping[str, LimitSpec], now: float, most: int, *, dead: Iterable[str] = ()
 ) -> Balances:
@@ -67,7 +76,7 @@ def balances(
         total += db.execute(f"SELECT count(*) FROM (SELECT 1 {table} LIMIT {EXAMINED})", where).fetchone()[0]
         some = f"SELECT key, level, stamp, warned FROM (SELECT key, level, stamp, warned {table} LIMIT {EXAMINED})"
         for key, *rest in db.execute(f"{some} ORDER BY level DESC LIMIT ?", (*where, most)):
-            account = ledger.Account(*rest)
+            account = account_of(*rest)
             found.append(
                 Balance(spec, True, key, ledger.drawn(spec, account, now), ledger.refilled_at(spec, account, now))
             )
@@ -113,13 +122,15 @@ def other_balances(
         f"SELECT limit_name, key, level, stamp, warned FROM accounts WHERE level > 0 LIMIT {EXAMINED}"
     ):
         spec = None if limit in known else spec_of(limit)
-        if spec is None or stamp <= _oldest(spec, now):
+        if spec is None:
+            continue
+        account = account_of(level, stamp, warned)
+        if account.stamp <= _oldest(spec, now):
             continue
         if spec.per == "bucket":
-            if stamp + spec.period > now:  # what has drained since depends on the limit's maximum
-                found.append(Balance(spec, False, key, level, stamp + spec.period))
+            if account.stamp + spec.period > now:  # what has drained since depends on the limit's maximum
+                found.append(Balance(spec, False, key, account.level, account.stamp + spec.period))
         else:
-            account = ledger.Account(level, stamp, bool(warned))
             refilled = ledger.refilled_at(spec, account, now)
             found.append(Balance(spec, False, key, ledger.drawn(spec, account, now), refilled))
     for (limit, key), taken in _slots(db, None, frozenset(dead)).items():

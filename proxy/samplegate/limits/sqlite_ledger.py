@@ -24,7 +24,7 @@ import msgspec
 from samplegate.errors import Unavailable
 from samplegate.limits.accounts import Account, is_of_a_run, no_room, shares, sums, widen_rates
 from samplegate.limits.backend import LedgerUnavailable, Settlement
-from samplegate.limits.balances import Balances, balances, other_balances
+from samplegate.limits.balances import Balances, account_of, balances, other_balances
 from samplegate.policy import ledger
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.process_locks import Holder, is_alive
@@ -86,9 +86,9 @@ class SqliteLedger:
         self._specs = specs
         self._clock = clock
         self._most = most
-        # The event loop reads (`exhausted`, `drawn`) while the limits' thread works. From Python 3.12 on, two threads
-        # that run the same SQL share one cached statement and may get each other's parameters, so no statement is
-        # cached.
+        # The event loop reads (`exhausted`, `drawn`, `own`) while the limits' thread works. From Python 3.12 on, two
+        # threads that run the same SQL share one cached statement and may get each other's parameters, so no statement
+        # is cached.
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=0)
         weakref.finalize(self, memory.close)
         _make(memory)
@@ -155,7 +155,7 @@ class SqliteLedger:
         accounts = db.execute("SELECT limit_name, key, level, stamp, warned FROM accounts").fetchall()
         slots = db.execute("SELECT limit_name, key, total(amount) FROM slots GROUP BY limit_name, key").fetchall()
         known = {
-            (limit, key): ledger.drawn(self._specs[limit], _account(*rest), now)
+            (limit, key): ledger.drawn(self._specs[limit], account_of(*rest), now)
             for limit, key, *rest in accounts
             if limit in self._specs
         }
@@ -375,7 +375,7 @@ class _Rows:
         found = self.db.execute(
             "SELECT level, stamp, warned FROM accounts WHERE limit_name = ? AND key = ?", (limit, key)
         ).fetchone()
-        return None if found is None else _account(*found)
+        return None if found is None else account_of(*found)
 
     def look(self, limit: str, key: str) -> ledger.Account | None:
         found = self.find(limit, key)
@@ -402,7 +402,7 @@ class _Rows:
             " limit_name, key LIMIT ?",
             (*begin, most),
         ).fetchall()
-        idle = [(limit, key) for limit, key, *rest in rows if is_idle(limit, _account(*rest))]
+        idle = [(limit, key) for limit, key, *rest in rows if is_idle(limit, account_of(*rest))]
         self.db.executemany("DELETE FROM accounts WHERE limit_name = ? AND key = ?", idle)
         self.grown -= len(idle)
         self.missing.update(idle)  # one of them may be written again in this transaction
@@ -417,7 +417,7 @@ class _Rows:
         slots = self.db.execute("SELECT key, id, amount FROM slots WHERE limit_name = ?", (limit,)).fetchall()
         for table in ("accounts", "slots"):
             self.grown -= self.db.execute(f"DELETE FROM {table} WHERE limit_name = ?", (limit,)).rowcount
-        return [(key, _account(*rest)) for key, *rest in accounts], slots
+        return [(key, account_of(*rest)) for key, *rest in accounts], slots
 
     def taken(self, limit: str, key: str) -> int:
         return int(
@@ -465,9 +465,3 @@ def read_balances(
         return read_file(path, SCHEMA, ask)
     except SqliteFault as problem:
         raise Unavailable(f"limits: {path}: {problem.problem}; {_REMEDIES[problem.kind]}") from problem
-
-
-def _account(level: object, stamp: object, warned: object) -> ledger.Account:
-    if isinstance(level, int) and level >= 0 and isinstance(stamp, float) and math.isfinite(stamp):
-        return ledger.Account(level, stamp, bool(warned))
-    raise SqliteFault("damaged", "it contains an unreadable account")

@@ -572,7 +572,7 @@ class Session:
             return [ToClient(0, f.raw)]
         pending = self.state.inflight.wire.get(f.id)
         if pending is None or pending.round is not None:
-            return [] if self.state.is_left(f.id) else [Note("frame.unasked", {"side": "server"})]
+            return [] if self.state.forget_abandoned(f.id) else [Note("frame.unasked", {"side": "server"})]
         self.state.answered = True
         seen, out = self._evidence.answered(pending, f), self._server_answers(pending, f)
         return seen + out if seen else out

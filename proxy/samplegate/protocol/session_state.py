@@ -47,7 +47,7 @@ ENTRY: Final = 4096
 """Bytes counted for a request without its params; ids, tokens and names are bounded."""
 VALUE: Final = 64
 """Bytes of a parsed value in addition to its text."""
-MAX_LEFT: Final = 16
+MAX_ABANDONED: Final = 16
 """Own requests whose late answers a session knows."""
 
 CALLS_FULL: Final = f"refused: the calls in flight in this session already use {MAX_CALL_BYTES // MIB} MiB"
@@ -656,7 +656,7 @@ class SessionState(msgspec.Struct, eq=False):
     """The negotiated legacy revision; empty until ``initialize`` is answered."""
     client: ClientCapabilities = ClientCapabilities()
     client_name: str = ""
-    """The client's name in ``initialize``, shortened, for the log."""
+    """The client's name in ``initialize``, shortened, for the log and the status."""
     offered: Offer = Offer()
     answered: bool = False
     """Whether the server has answered any request."""
@@ -665,7 +665,7 @@ class SessionState(msgspec.Struct, eq=False):
     end_reason: str = "the server stopped before it answered"
     """The error for requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
-    left: set[FrameId] = msgspec.field(default_factory=set)
+    abandoned: set[FrameId] = msgspec.field(default_factory=set)
     """Our own requests that we no longer wait for, by the server's id; their answers may still come."""
     numbers: int = 0
     pushed: int = 0
@@ -678,17 +678,17 @@ class SessionState(msgspec.Struct, eq=False):
         """Whether the server's progress on a request restarts the wait for its answer, by the policy (R102)."""
         return self.policy.extends_on_progress(self.server)
 
-    def leave(self, pending: Pending) -> None:
+    def abandon(self, pending: Pending) -> None:
         """Stop waiting for the answer to a request of ours."""
         self.inflight.remove(pending)
-        if len(self.left) >= MAX_LEFT:
-            self.left.clear()
-        self.left.add(pending.wire_id)
+        if len(self.abandoned) >= MAX_ABANDONED:
+            self.abandoned.clear()
+        self.abandoned.add(pending.wire_id)
 
-    def is_left(self, id: FrameId) -> bool:
-        """Whether an answer is a late one to a request of ours; true only once."""
-        late = id in self.left
-        self.left.discard(id)
+    def forget_abandoned(self, id: FrameId) -> bool:
+        """Forget an abandoned request, whose late answer has come. False if there was none with this id."""
+        late = id in self.abandoned
+        self.abandoned.discard(id)
         return late
 
     def new_id(self) -> FrameId:

@@ -10,7 +10,7 @@ import heapq
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -23,7 +23,7 @@ from samplegate.config.settings import ProcessSettings
 from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.gate.request import PendingRequest
-from samplegate.limits.balances import Balance, Balances, key_values
+from samplegate.limits.balances import EXAMINED, Balance, Balances, key_values
 from samplegate.limits.sqlite_ledger import read_balances
 from samplegate.policy.deadlines import time_left
 from samplegate.policy.ledger import SCALE, LimitSpec
@@ -35,6 +35,7 @@ from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.status.snapshot import (
     MAX_LISTED,
+    MAX_PROBLEM,
     CallStatus,
     GateStatus,
     LimitStatus,
@@ -45,7 +46,6 @@ from samplegate.status.snapshot import (
     ReviewsStatus,
     ServerStatus,
     SessionStatus,
-    WorkerStatus,
     listed,
     shown,
 )
@@ -232,10 +232,13 @@ def _period(spec: LimitSpec) -> str:
             return spec.per
 
 
-def state_limits(state: Path, now: float) -> Listed[LimitStatus]:
-    """What is used of the shared limits in a state folder, without their maxima. Raises Unavailable."""
-    found = read_balances(state, {}, now, MAX_LISTED, others=True)
-    return listed((_row(one, now, 0) for one in found.fullest), found.total)
+def state_limits(state: Path, now: float, known: Collection[tuple[str, str, str]]) -> Listed[LimitStatus]:
+    """What is used of the shared limits in a state folder except ``known`` (name, quantity and period), without their
+    maxima. Raises Unavailable."""
+    found = read_balances(state, {}, now, 2 * EXAMINED, others=True)  # all accounts and slots that it looks at
+    rows = [_row(one, now, 0) for one in found.fullest]
+    others = [row for row in rows if (row.limit, row.quantity, row.per) not in known]
+    return listed(others[:MAX_LISTED], len(others))
 
 
 def state_reviews(store: str, now: float) -> ReviewsStatus:
@@ -243,7 +246,7 @@ def state_reviews(store: str, now: float) -> ReviewsStatus:
     try:
         queues = read_queues(store, now)
     except Unavailable as problem:
-        return ReviewsStatus(store=shown(store), problem=shown(str(problem), 1000))
+        return ReviewsStatus(store=shown(store), problem=shown(str(problem), MAX_PROBLEM))
     return ReviewsStatus(store=shown(store), reviewers=tuple(_reviewer(queue, now) for queue in queues[:MAX_LISTED]))
 
 
@@ -295,7 +298,7 @@ class StatusSource:
                 read = await anyio.to_thread.run_sync(partial(read_balances, context.state, shared, now, MAX_LISTED))
             except Unavailable as problem:
                 read = Balances()
-                problems.append(shown(str(problem), 1000))
+                problems.append(shown(str(problem), MAX_PROBLEM))
             fullest = sorted((*own.fullest, *read.fullest), key=lambda one: -one.fill)
             own = Balances(tuple(fullest), own.total + read.total)
         reviews = None
@@ -321,6 +324,6 @@ class StatusSource:
             requests=found.requests,
             limits=limit_rows(own, specs, now, waiting),
             reviews=reviews,
-            worker=None if worker is None else WorkerStatus(**msgspec.structs.asdict(worker)),
+            worker=worker,
             decision_log=LogStatus(path=log.place(now), waiting=log.waiting, problem=log.problem()),
         )

@@ -1,4 +1,4 @@
-"""The status of this process for others of the same user: a socket in the state folder.
+"""The status of this process for other processes of the same user: a socket in the state folder.
 
 Each connection gets the status of that moment as JSON, and is closed. So nothing is written while the process works,
 and nothing that is left after a kill can be mistaken for a status: nobody answers there. The socket is opened a moment
@@ -60,7 +60,11 @@ class StatusFolder:
         others = found.st_uid != os.geteuid() and (make or os.geteuid() != 0)
         if others or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             os.close(fd)
-            raise PermissionError(0, "it belongs to another user, or others may write to it")
+            raise PermissionError(
+                0,
+                "it belongs to another user, or others may write to it; run as its owner, and remove the write"
+                " permission of others",
+            )
         return cls(path, fd)
 
     def __enter__(self) -> StatusFolder:
@@ -190,10 +194,10 @@ class _Answers:
     async def _answer(self, connection: socket.socket) -> None:
         try:
             async with asyncio.timeout(TIMEOUT):
-                from samplegate.status.snapshot import as_json
+                status = await self._status()
+                from samplegate.status.snapshot import as_json  # by now it is imported, in a thread
 
-                text = as_json(await self._status())
-                await asyncio.get_running_loop().sock_sendall(connection, text)
+                await asyncio.get_running_loop().sock_sendall(connection, as_json(status))
         except (OSError, TimeoutError):  # the reader has gone, or does not read
             pass
         except Exception:
@@ -212,11 +216,13 @@ def ask(folder: StatusFolder, name: str, seconds: float, most: int) -> bytes | N
             while part := asking.recv(65_536):
                 found += part
                 if len(found) > most:
-                    raise Unavailable(f"it answers with more than {most} bytes")
+                    raise Unavailable(f"its answer is larger than {most} bytes; use the same version of samplegate")
     except (ConnectionRefusedError, FileNotFoundError):
         return None
     except TimeoutError:
-        raise Unavailable(f"it does not answer within {seconds:g} s") from None
+        raise Unavailable(f"it does not answer within {seconds:g} s; it may be stopped or overloaded") from None
     except OSError as problem:
-        raise Unavailable((problem.strerror or str(problem)).lower()) from None
+        raise Unavailable(
+            f"{(problem.strerror or str(problem)).lower()}; run this command as the user of that process"
+        ) from None
     return bytes(found) or None

@@ -12,7 +12,7 @@ import socket
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from msgspec.structs import replace
@@ -31,10 +31,12 @@ from samplegate.sampler.process import (
     WorkerGone,
     WorkerProcess,
     WorkerReply,
-    WorkerState,
 )
 from samplegate.sampler.worker.errors import sentence
 from samplegate.sampler.worker.request import UnsupportedRequest, call
+
+if TYPE_CHECKING:
+    from samplegate.status.snapshot import WorkerStatus
 
 
 def load_scripts(models: Sequence[Model], *, folder: Path) -> dict[str, Script]:
@@ -121,7 +123,7 @@ class Models:
         return self._worker.pid
 
     @property
-    def worker(self) -> WorkerState | None:
+    def worker(self) -> WorkerStatus | None:
         """What the worker does now; None if no model needs it."""
         return self._worker.state() if any(model.model != SCRIPTED for model in self._models.values()) else None
 

@@ -13,13 +13,16 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
 
 from samplegate.durations import duration_text
 from samplegate.policy.prompt import Sampled, SampleFailed
+
+if TYPE_CHECKING:
+    from samplegate.status.snapshot import WorkerStatus
 
 COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker.__main__")
 """``-P``: nothing is imported from the working folder, which is the wrapped server's."""
@@ -254,17 +257,6 @@ MAX_PAUSE: Final = 60.0
 _ENDED: Final = "the worker process was stopped because the gate is shutting down or its environment has changed"
 
 
-class WorkerState(msgspec.Struct, frozen=True):
-    """What a worker does now."""
-
-    state: Literal["not started", "starting", "ready", "failed"]
-    pid: int | None = None
-    calls: int = 0
-    problem: str | None = None
-    """Why the latest one ended or did not start."""
-    retry_in: float | None = None
-
-
 class Supervisor:
     """Starts and shares at most one worker. ``environment`` is the worker's whole environment."""
 
@@ -285,15 +277,19 @@ class Supervisor:
         """The worker's process ID, or None without a worker."""
         return self._child.pid if self._child is not None and self._child.alive else None
 
-    def state(self) -> WorkerState:
+    def state(self) -> WorkerStatus:
         """What the worker does now."""
+        from samplegate.status.snapshot import WorkerStatus
+
         if self._starting is not None:
-            return WorkerState("starting")
+            return WorkerStatus(state="starting")
         if self._child is not None and self._child.alive:
-            return WorkerState("ready", pid=self._child.pid, calls=self._child.calls)
+            return WorkerStatus(state="ready", pid=self._child.pid, calls=self._child.calls)
         if self._failed_starts:
-            return WorkerState("failed", problem=self._last, retry_in=max(0.0, self._not_before - anyio.current_time()))
-        return WorkerState("not started", problem=None if self._child is None else self._child.end_reason)
+            return WorkerStatus(
+                state="failed", problem=self._last, retry_in=max(0.0, self._not_before - anyio.current_time())
+            )
+        return WorkerStatus(state="not started", problem=None if self._child is None else self._child.end_reason)
 
     def shared(self) -> Supervisor:
         """Add a user to this supervisor."""

@@ -3,7 +3,7 @@ need no framework.
 
 ``GET /metrics``, ``/healthz``, ``/readyz``, ``/version`` and ``/`` are open to everyone who can reach the listener, and
 contain no secret. ``POST /reload`` needs the configured token, even on loopback, because every user and every web page
-of a machine reaches it. ``GET /status`` has the names of callers and tools, which the open routes have not. It needs
+of a machine reaches it. ``GET /status`` has the names of callers and tools, which the open routes do not show. It needs
 the token if one is configured; otherwise it is answered only on a loopback address.
 """
 

@@ -47,7 +47,7 @@ from samplegate.server.reviews import Reviewers
 from samplegate.server.servers import Public, ServerRuntime, path_of
 from samplegate.server.systemd import Notify
 from samplegate.server.watch import watching
-from samplegate.status.snapshot import GateStatus, ReloadStatus, shown
+from samplegate.status.snapshot import MAX_PROBLEM, GateStatus, ReloadStatus, shown
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, metrics_file
 from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
@@ -139,7 +139,7 @@ class Operators:
         return msgspec.structs.replace(
             status,
             draining=self.unready is not None and self.unready.startswith("draining"),
-            problems=tuple(dict.fromkeys((*(shown(line, 1000) for line in self._missing()), *status.problems))),
+            problems=tuple(dict.fromkeys((*(shown(line, MAX_PROBLEM) for line in self._missing()), *status.problems))),
             reload=None
             if last is None
             else ReloadStatus(age=time.monotonic() - last[0], result=last[1].result, problems=len(last[1].problems)),

@@ -1,7 +1,7 @@
 """Pure. Status of gates: what goes on in each process now, as ``/status`` and `samplegate status --json` give it.
 
 Times are ages in seconds and times until something happens. No part has content of messages. Text of peers is printable
-and cut. Each list is bounded, and its total counts all.
+and cut. Each ``Listed`` is bounded, and its total counts all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LISTED: Final = 100
 MAX_TEXT: Final = 200
 """Characters of one text of a peer."""
 MAX_PROBLEM: Final = 1000
-"""Characters of the problem of a server."""
+"""Characters of one problem."""
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Bytes of one process's status, as read by others."""
 
@@ -77,7 +77,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     caller: str
     client: str | None
-    """The name and version that the client gave itself; None if it gave none."""
+    """The name that the client gave itself in ``initialize``; None if it gave none."""
     protocol: str | None
     """None until the server has answered."""
     age: float
@@ -115,7 +115,7 @@ class RequestStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``none`` until it is decided."""
     waits_for: WaitsFor
     name: str | None
-    """The name of the limit, model or reviewer in the policy."""
+    """The name of the model or reviewer in the policy, or the names of the rule's limits."""
     age: float
     expires_in: float | None
     """None if no timeout is known."""
@@ -234,9 +234,14 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
+def plain(value: GateStatus | Overview) -> Any:
+    """Plain values. Numbers are rounded to three decimals, and below 1 to six significant digits."""
+    return _rounded(msgspec.to_builtins(value))
+
+
 def as_json(value: GateStatus | Overview) -> bytes:
-    """JSON with at most three decimals."""
-    return msgspec.json.encode(_rounded(msgspec.to_builtins(value)))
+    """The plain values as JSON."""
+    return msgspec.json.encode(plain(value))
 
 
 def _rounded(value: Any) -> Any:

@@ -126,9 +126,8 @@ async def test_the_socket_of_a_killed_process_answers_nobody_and_goes_once_there
 async def test_a_process_that_does_not_answer_is_told(tmp_path: Path) -> None:
     with StatusFolder.open(tmp_path, make=True) as folder:
         listening, name = folder.listen()
-        with pytest.raises(Unavailable, match=r"it does not answer within 0\.05 s"):
+        with listening, pytest.raises(Unavailable, match=r"it does not answer within 0\.05 s"):
             await asked(folder, name, 0.05)
-        listening.close()
 
 
 async def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
@@ -146,11 +145,11 @@ async def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
                     return
 
         thread = threading.Thread(target=flood)
-        thread.start()
-        with pytest.raises(Unavailable, match="more than"):
-            await asked(folder, name)
-        thread.join(BOUND)
-        listening.close()
+        with listening:
+            thread.start()
+            with pytest.raises(Unavailable, match="larger than"):
+                await asked(folder, name)
+            thread.join(BOUND)
 
 
 async def test_readers_that_do_not_read_do_not_keep_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, Sampl
 from samplegate.policy.schema import Model
 from samplegate.sampler import process
 from samplegate.sampler.client import Models
-from samplegate.sampler.process import WorkerState
+from samplegate.status.snapshot import WorkerStatus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -120,14 +120,14 @@ async def test_nothing_is_started_before_the_first_request(environment: dict[str
 
 async def test_the_state_of_the_worker_is_known_at_each_moment(environment: dict[str, str]) -> None:
     async with running(NEVER_READY, environment) as models, anyio.create_task_group() as group:
-        assert WorkerState("not started") == models.worker
+        assert WorkerStatus(state="not started") == models.worker
         group.start_soon(models.warm)
         await anyio.wait_all_tasks_blocked()
-        assert WorkerState("starting") == models.worker
+        assert WorkerStatus(state="starting") == models.worker
         group.cancel_scope.cancel()
     async with running(DEAF, environment) as models, anyio.create_task_group() as group:
         await models.warm()
-        assert WorkerState("ready", pid=models.pid) == models.worker
+        assert WorkerStatus(state="ready", pid=models.pid) == models.worker
         group.start_soon(models.sample, request(), ignore_progress)
         with anyio.fail_after(60):
             while not calls_in_flight(models):  # noqa: ASYNC110 - a call gives no event

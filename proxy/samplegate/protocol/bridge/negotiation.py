@@ -125,7 +125,7 @@ class NegotiationState:
         """Leave the previous session: its rounds and own requests end, but the clients' requests stay open."""
         state = self.state
         for pending in [pending for pending in state.inflight.asked.values() if pending.stream == INTERNAL]:
-            state.leave(pending)
+            state.abandon(pending)
         outlived, state.outlived = state.outlived, False
         out: Effects = [effect for effect in self.chosen.eof("server") if isinstance(effect, Withdraw)]
         state.outlived = outlived
