@@ -46,6 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Collect no garbage while the tests are collected: nearly everything stays, and each collection would read it."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Check the time limits. Then exclude the collected modules from later garbage collections: each would take most of
     a second, and would count for some test."""
@@ -55,6 +60,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             f"{late[0]} and {len(late) - 1} more: pytest would kill the process before the time limit of the test;"
             f" set faulthandler_timeout (now {last:g} s) above it"
         )
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ SHIPPED: Final = ROOT / "policies"
 CASE_FILES: Final = sorted([*HERE.glob("*_test.yaml"), *SHIPPED.glob("*_test.yaml")])
 
 
+@cache
 def cases_of(tests: Path) -> CaseFile:
     return load_cases(tests.read_text("utf-8"), file=tests.name)
 
@@ -27,6 +29,7 @@ def beside(tests: Path) -> Path:
     return tests.with_name(tests.name.replace("_test", ""))
 
 
+@cache
 def compiled_of(tests: Path) -> CompiledPolicy:
     """The policy beside a case file, compiled as `samplegate test` does."""
     policy = beside(tests)

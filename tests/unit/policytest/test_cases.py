@@ -4,6 +4,7 @@ users write them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,18 +20,22 @@ from samplegate.yamlfile.tree import compose
 from tests.fakes.case_files import CASE_FILES, HERE, SHIPPED, beside, cases_of, compiled_of
 
 
-def trials() -> Iterator[tuple[str, CaseResult]]:
-    for tests in CASE_FILES:
-        yield from ((tests.name, trial) for trial in run(cases_of(tests).cases, compiled_of(tests)))
+@cache
+def trials(tests: Path) -> list[CaseResult]:
+    """What each case of a file gives."""
+    return run(cases_of(tests).cases, compiled_of(tests))
 
 
-TRIALS: Final = list(trials())
+CASES: Final = [
+    pytest.param(tests, number, id=f"{tests.name}: {placed.case.name}")
+    for tests in CASE_FILES
+    for number, placed in enumerate(cases_of(tests).cases)
+]
 
 
-@pytest.mark.parametrize(
-    "trial", [trial for _, trial in TRIALS], ids=[f"{file}: {trial.case.name}" for file, trial in TRIALS]
-)
-def test_case(trial: CaseResult) -> None:
+@pytest.mark.parametrize(("tests", "number"), CASES)
+def test_case(tests: Path, number: int) -> None:
+    trial = trials(tests)[number]
     assert () == trial.mismatches, [
         trial.outcome.decision.detail,
         *(f"{step.rule}: {step.why}" for step in trial.outcome.steps),
@@ -60,7 +65,8 @@ def test_every_condition_has_a_case(condition: str) -> None:
 
 @pytest.mark.parametrize("effect", ["allow", "answer", "forward", "escalate", "deny", "none"])
 def test_every_effect_comes_of_a_case(effect: str) -> None:
-    assert any(trial.case.expect.effect == effect for _, trial in TRIALS if trial.case.expect is not None)
+    expected = [placed.case.expect for tests in CASE_FILES for placed in cases_of(tests).cases]
+    assert any(one.effect == effect for one in expected if one is not None)
 
 
 @pytest.mark.parametrize("otherwise", ["next", "unanswered", "deny"])
@@ -101,9 +107,8 @@ def test_every_verdict_and_every_outcome_of_one_stands_in_a_case() -> None:
 )
 def test_the_cases_of_a_shipped_policy_reach_every_rule_and_every_arm(tests: Path) -> None:
     """As with `samplegate test --coverage --fail-under 100`."""
-    seen = [trial for file, trial in TRIALS if file == tests.name]
     root, _ = compose(beside(tests).read_text("utf-8"))
-    found = coverage(compiled_of(tests), [walk for trial in seen for walk in trial.walks], root)
+    found = coverage(compiled_of(tests), [walk for trial in trials(tests) for walk in trial.walks], root)
     assert () == found.missing
     assert 100 == found.percent
 

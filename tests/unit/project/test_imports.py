@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -90,14 +91,13 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
+    """Our modules by name. Parsed by the first test that needs them, because every worker imports this file."""
     return {
         module_name(path): ast.parse(path.read_text("utf-8"), str(path))
         for path in sorted((SOURCE / PACKAGE).rglob("*.py"))
     }
-
-
-TREES: Final = modules()
 
 
 def walk(
@@ -107,11 +107,11 @@ def walk(
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, at_once, guarded
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from walk(child, False, guarded)
         elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             yield from walk(child, False, True)
-        else:
+        elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):  # no expression has an import in it
             yield from walk(child, at_once, guarded or isinstance(child, ast.If | ast.Try))
 
 
@@ -122,20 +122,18 @@ def names_of(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
         return
     assert not statement.level, "relative imports are not used here"
     base = statement.module or ""
-    below = [f"{base}.{alias.name}" for alias in statement.names if f"{base}.{alias.name}" in TREES]
+    below = [f"{base}.{alias.name}" for alias in statement.names if f"{base}.{alias.name}" in modules()]
     yield from below or [base]
 
 
+@cache
 def imports() -> list[Import]:
     return [
         Import(importer, statement.lineno, name, at_once, guarded)
-        for importer, tree in TREES.items()
+        for importer, tree in modules().items()
         for statement, at_once, guarded in walk(tree)
         for name in names_of(statement)
     ]
-
-
-IMPORTS: Final = imports()
 
 
 def part(module: str) -> str:
@@ -147,8 +145,8 @@ def part(module: str) -> str:
 def is_pure(module: str) -> bool:
     """Whether the module's docstring begins with "Pure."; the `__init__` of a package without code counts as its
     package."""
-    return (ast.get_docstring(TREES[module]) or "").startswith("Pure.") or (
-        part(module) in PURE and not TREES[module].body
+    return (ast.get_docstring(modules()[module]) or "").startswith("Pure.") or (
+        part(module) in PURE and not modules()[module].body
     )
 
 
@@ -170,47 +168,53 @@ def reached_at_once(start: str) -> set[str]:
             continue
         seen.add(module)
         todo += [".".join(module.split(".")[:n]) for n in range(2, len(module.split(".")))]
-        todo += [found.name for found in IMPORTS if found.importer == module and found.at_once and found.name in TREES]
+        todo += [
+            found.name for found in imports() if found.importer == module and found.at_once and found.name in modules()
+        ]
     return seen
 
 
 def test_imports_follow_the_arrows() -> None:
     wrong = [
         str(found)
-        for found in IMPORTS
+        for found in imports()
         if ours(found)
         and part(found.name)
         not in {part(found.importer), "__init__"} | GROUND | ARROWS.get(part(found.importer), frozenset())
-        and not (found.name in TREES and is_pure(found.name) and part(found.importer) not in GROUND | PURE)
+        and not (found.name in modules() and is_pure(found.name) and part(found.importer) not in GROUND | PURE)
     ]
     assert [] == wrong, "move what both need into the ground or protocol, or pass it in"
 
 
 def test_packages_of_pure_modules_are_pure() -> None:
-    wrong = [module for module in TREES if part(module) in PURE and not is_pure(module)]
+    wrong = [module for module in modules() if part(module) in PURE and not is_pure(module)]
     assert [] == wrong, 'its docstring begins with "Pure."'
 
 
 def test_module_names_are_nouns_of_the_field() -> None:
-    wrong = [module for module in TREES if (name := module.rpartition(".")[2]).endswith(ENDINGS) and name not in NAMES]
+    wrong = [
+        module for module in modules() if (name := module.rpartition(".")[2]).endswith(ENDINGS) and name not in NAMES
+    ]
     assert [] == wrong, "name it after the thing that it has, or enter a noun of the field in NAMES"
 
 
 def test_every_arrow_is_used() -> None:
-    used = {(part(found.importer), part(found.name)) for found in IMPORTS if ours(found)}
+    used = {(part(found.importer), part(found.name)) for found in imports() if ours(found)}
     assert [] == sorted({(name, other) for name, others in ARROWS.items() for other in others} - used)
 
 
 def test_every_part_has_its_arrows() -> None:
-    assert set() == {part(module) for module in TREES} - ARROWS.keys(), (
+    assert set() == {part(module) for module in modules()} - ARROWS.keys(), (
         "enter the new part in ARROWS, with what it may import"
     )
 
 
 def test_pure_modules_import_nothing_with_effects() -> None:
-    wrong = [str(found) for found in IMPORTS if is_pure(found.importer) and is_any(found.name, IMPURE)]
+    wrong = [str(found) for found in imports() if is_pure(found.importer) and is_any(found.name, IMPURE)]
     wrong += [
-        str(found) for found in IMPORTS if is_pure(found.importer) and found.name in TREES and not is_pure(found.name)
+        str(found)
+        for found in imports()
+        if is_pure(found.importer) and found.name in modules() and not is_pure(found.name)
     ]
     assert [] == wrong, "pure modules take time, randomness and text as arguments, and import pure modules only"
 
@@ -218,7 +222,7 @@ def test_pure_modules_import_nothing_with_effects() -> None:
 def test_pure_modules_call_nothing_with_effects() -> None:
     calls = [
         f"{module}:{node.lineno} calls {node.func.id}"
-        for module, tree in TREES.items()
+        for module, tree in modules().items()
         if is_pure(module)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS
@@ -229,7 +233,7 @@ def test_pure_modules_call_nothing_with_effects() -> None:
 def test_pure_modules_await_nothing() -> None:
     awaits = [
         f"{module}:{node.lineno}"
-        for module, tree in TREES.items()
+        for module, tree in modules().items()
         if is_pure(module)
         for node in ast.walk(tree)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await)
@@ -240,8 +244,8 @@ def test_pure_modules_await_nothing() -> None:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Every import counts: at the top, in a function, or only for types, because a reader follows all of them."""
     graph = {
-        module: {found.name for found in IMPORTS if found.importer == module and found.name in TREES} - {module}
-        for module in TREES
+        module: {found.name for found in imports() if found.importer == module and found.name in modules()} - {module}
+        for module in modules()
     }
     try:
         TopologicalSorter(graph).prepare()
@@ -254,7 +258,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 def test_mcp_is_imported_only_where_http_is_spoken_and_in_the_demo() -> None:
     wrong = [
         str(found)
-        for found in IMPORTS
+        for found in imports()
         if is_any(found.name, frozenset({"mcp", "mcp_types"})) and part(found.importer) not in MCP
     ]
     assert [] == wrong, "frames pass as they came: the SDK's models would drop what they do not know"
@@ -262,28 +266,30 @@ def test_mcp_is_imported_only_where_http_is_spoken_and_in_the_demo() -> None:
 
 def test_litellm_is_imported_in_the_worker_process_only() -> None:
     workers = {f"{PACKAGE}.sampler.worker.__main__"}
-    for _ in TREES:  # what only the worker's own files import belongs to the worker
+    for _ in modules():  # what only the worker's own files import belongs to the worker
         importers = {
-            name: {found.importer for found in IMPORTS if found.name == name}
-            for name in TREES
+            name: {found.importer for found in imports() if found.name == name}
+            for name in modules()
             if part(name) == "sampler"
         }
         workers |= {name for name, by in importers.items() if by and by <= workers}
     wrong = [
-        str(found) for found in IMPORTS if is_any(found.name, frozenset({"litellm"})) and found.importer not in workers
+        str(found)
+        for found in imports()
+        if is_any(found.name, frozenset({"litellm"})) and found.importer not in workers
     ]
     assert [] == wrong, "litellm takes 3 s and 170 MB and prints to stdout: it lives in the worker"
 
 
 def test_what_only_unix_has_is_imported_where_it_is_used() -> None:
-    wrong = [str(found) for found in IMPORTS if is_any(found.name, UNIX_ONLY) and found.at_once and not found.guarded]
+    wrong = [str(found) for found in imports() if is_any(found.name, UNIX_ONLY) and found.at_once and not found.guarded]
     assert [] == wrong, "import it in the function, or under `if sys.platform != 'win32'`"
 
 
 def test_wrapping_a_server_imports_nothing_slow_at_once() -> None:
     on_the_way = {module for start in STARTS for module in reached_at_once(f"{PACKAGE}.{start}")}
     wrong = [
-        str(found) for found in IMPORTS if found.importer in on_the_way and found.at_once and is_any(found.name, SLOW)
+        str(found) for found in imports() if found.importer in on_the_way and found.at_once and is_any(found.name, SLOW)
     ]
     assert [] == wrong, "import it in the function that needs it"
 
@@ -300,7 +306,7 @@ def test_reviews_reads_the_settings_of_serve_without_pydantic() -> None:
     assert f"{PACKAGE}.config.serve_settings" in on_the_way
     assert [] == [
         str(found)
-        for found in IMPORTS
+        for found in imports()
         if found.importer in on_the_way and found.at_once and is_any(found.name, PYDANTIC)
     ]
 
@@ -308,20 +314,22 @@ def test_reviews_reads_the_settings_of_serve_without_pydantic() -> None:
 def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:
     """The page, models, servers over HTTP, JWTs and webhooks. `tests/system/serve/test_start.py` starts the process."""
     on_the_way = reached_at_once(f"{PACKAGE}.server.daemon")
-    at_once = [found for found in IMPORTS if found.importer in on_the_way and found.at_once and not found.guarded]
+    at_once = [found for found in imports() if found.importer in on_the_way and found.at_once and not found.guarded]
     wrong = [str(found) for found in at_once if is_any(found.name, SLOW - SERVING)]
     assert [] == wrong, "import it in the function that needs it"
 
 
 def test_warning_of_a_webhook_at_the_start_of_run_imports_no_http_client() -> None:
     on_the_way = reached_at_once(f"{PACKAGE}.reviews.notify.endpoint")
-    found = [one for one in IMPORTS if one.importer in on_the_way and one.at_once and is_any(one.name, SLOW)]
+    found = [one for one in imports() if one.importer in on_the_way and one.at_once and is_any(one.name, SLOW)]
     assert [] == [str(one) for one in found]
 
 
 def test_nothing_imports_the_demo() -> None:
     assert [] == [
-        str(found) for found in IMPORTS if ours(found) and part(found.name) == "demo" and part(found.importer) != "demo"
+        str(found)
+        for found in imports()
+        if ours(found) and part(found.name) == "demo" and part(found.importer) != "demo"
     ]
 
 
