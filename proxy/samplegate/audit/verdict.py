@@ -337,8 +337,8 @@ def _log_problems(run: str, folder: str, states: Sequence[GateState], records: R
     elif unknown := sorted(found.keys() - {state.server for state in states}):
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         yield (
-            f"the decision logs have requests of server {unknown[0]!r}{more}, but {folder} has no file of its gate in"
-            f" runs/{run}; keep the state folder until the report, and give all gates the same one"
+            f"the decision logs have requests from server {unknown[0]!r}{more}, but its gate left no file in"
+            f" {folder}/runs/{run}; use one state folder for all gates, and keep it until the report"
         )
     missing = wanted - found
     if lost := missing.total():
@@ -368,4 +368,4 @@ def _name(gate: FoundGate) -> str:
     state = gate.state
     if state.command == "serve":
         return "the gate of `serve`"
-    return f"gate {state.server!r}" if state.server else "a gate with a wrong command line"
+    return f"gate {state.server!r}" if state.server else "a gate with an invalid command line"

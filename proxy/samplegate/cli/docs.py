@@ -27,8 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=START,
         metavar="TOPIC",
-        help="page (policies), heading (limits), heading of a page (settings/callers), command (wrap) or shipped policy"
-        " (ci.yaml); default: the overview",
+        help="page (policies), heading (limits), heading of a page (settings/callers), command (wrap) or shipped file"
+        " (ci.yaml, report/action.yml); default: the overview",
     )
     parser.add_argument("--list", action="store_true", help="list the topics instead")
 

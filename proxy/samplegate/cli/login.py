@@ -44,8 +44,12 @@ _OPTIONS: Final = {
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where logins are."""
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file of `serve`: servers and state")
-    parser.add_argument("--state", type=Path, metavar="DIR", help="folder for persistent state, which has the logins")
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE", help="settings file of `serve`, with the servers and the state folder"
+    )
+    parser.add_argument(
+        "--state", type=Path, metavar="DIR", help="folder for persistent state, where logins are stored"
+    )
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,11 +85,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="port on 127.0.0.1 for the browser's answer, if the client has a registered one (default: any)",
     )
-    parser.add_argument("--no-browser", action="store_true", help="only print the URL, and open no browser")
+    parser.add_argument("--no-browser", action="store_true", help="print the URL, but do not open a browser")
     parser.add_argument(
-        "--timeout", type=int, default=TIMEOUT, metavar="SECONDS", help=f"timeout of the login (default: {TIMEOUT})"
+        "--timeout", type=int, default=TIMEOUT, metavar="SECONDS", help=f"time for the login (default: {TIMEOUT})"
     )
-    parser.add_argument("--status", action="store_true", help="show the logins and their expiry instead")
+    parser.add_argument("--status", action="store_true", help="list the logins and when they expire, and exit")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -174,7 +178,7 @@ def _server(place: Place, args: argparse.Namespace) -> ServerSettings:
         return ServerSettings(name=name, url=args.url, oauth=None if server is None else server.oauth)
     if server is None:
         near = did_you_mean(name, place.servers)
-        where = "is no server of the settings" if place.servers else "has no URL"
+        where = "is not in the settings" if place.servers else "has no URL"
         raise InputError(f"login: {name} {where}{near or '; pass its URL with --url, or --settings FILE'}")
     if server.url is None:
         raise InputError(f"login: {name} is a command, and only servers at a URL use OAuth")

@@ -26,11 +26,11 @@ exit codes:
   1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
      replay --fail-on-change: a decision changed; report --run: the run meets a word of --fail-on;
      reviews: a decision was refused or came too late; why: no record was found;
-     login, logout: the login failed, or there is none; wrap --check: a server is not wrapped;
+     login, logout: the login failed, or does not exist; wrap --check: a server is not wrapped;
      unwrap: a server cannot be unwrapped
   2  usage error, or a file that cannot be read or written; for run and serve: also a problem in the
      policy or the settings; for run: the server could not be started or did not answer its first request;
-     for report --run: it cannot be told whether the run failed; for status: a gate that does not answer
+     for report --run: the verdict is unknown; for status: a gate did not answer
   3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused;
      run --fail-on: a word was met; run --unused fail: a recorded case was not used
   If the server exits on its own, run exits with the server's code.
@@ -64,8 +64,7 @@ _FAILURES: Final = {
 """The meaning of exit code 1, for the commands that have one."""
 _USAGE_ERRORS: Final = {
     "serve": "usage error, a problem in the policy or the settings, or a file that cannot be read or written",
-    "report": "usage error, or a file that cannot be read or written; with --run: it cannot be told whether\n"
-    "     the run failed",
+    "report": "usage error, or a file that cannot be read or written; with --run: the verdict is unknown",
     "reviews": "usage error, no such review or store, or a file that cannot be read or written",
     "status": "usage error, a gate that does not answer, or a state folder that cannot be read",
     "docs": "usage error, or an unknown topic",

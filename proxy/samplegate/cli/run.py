@@ -20,7 +20,7 @@ OAUTH = {
         "environment variable with the client's secret, which is withheld from all other processes",
     ),
     "--oauth-private-key": ("FILE", "PEM file with the client's private key, in place of a secret"),
-    "--oauth-issuer": ("URL", "the client's authorization server, which alone gets the secret"),
+    "--oauth-issuer": ("URL", "issuer URL of the client's authorization server; the secret is sent only there"),
     "--oauth-scope": ("SCOPES", "scopes to request, separated by spaces (default: those that the server asks for)"),
 }
 

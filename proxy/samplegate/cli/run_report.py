@@ -81,7 +81,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " unpriced, no_requests, dropped, or none (default: denied,unanswered)",
     )
     run.add_argument(
-        "--expect-gates", type=_number, metavar="N", help="exit with 2 if fewer servers have answered behind gates"
+        "--expect-gates",
+        type=_number,
+        metavar="N",
+        help="exit with 2 if fewer than N servers have answered through a gate",
     )
     run.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, with a case for each request")
     run.add_argument("--summary", type=Path, metavar="FILE", help="append a Markdown summary to this file")

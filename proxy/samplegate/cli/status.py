@@ -232,7 +232,7 @@ def _read(pid: int, answer: bytes | str | None) -> GateStatus | str | None:
     try:
         return read_gate(answer)
     except ValueError:
-        return f"process {pid}: it answers in another format; use the samplegate of the same version"
+        return f"process {pid}: its answer has another format; use the same version of samplegate"
 
 
 def _daemon(url: str, token_file: Path | None) -> GateStatus:

@@ -40,7 +40,7 @@ class OAuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = None
     client_secret: Annotated[
         str | None,
-        Meta(description="The client's secret, from a variable: `${VAR}`. It is withheld from all processes."),
+        Meta(description="The client's secret, from a variable: `${VAR}`. No other process gets the variable."),
     ] = None
     client_secret_file: Annotated[Path | None, Meta(description="A file with the client's secret.")] = None
     private_key_file: Annotated[

@@ -407,8 +407,8 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
         f" {_FORM_ARGUMENTS}"
     )
     print(
-        "\nWaiting until both are decided. Then the gate ends, and its page with it; press Ctrl-C to stop earlier. The"
-        f" gate's log: {gate.log}\n",
+        "\nWaiting for both decisions. Then the gate and its page stop; press Ctrl-C to stop earlier. The gate's log:"
+        f" {gate.log}\n",
         flush=True,
     )
 

@@ -35,4 +35,4 @@ class SdkRenewal:
             remedy = "try again later" if fault.transient else fault.remedy or self._remedy
             if fault.code == "invalid_grant":
                 raise Unavailable(f"its login has expired or was revoked (invalid_grant); {remedy}") from None
-            raise Unavailable(f"no token for it: {fault.reason}; {remedy}") from None
+            raise Unavailable(f"cannot get a token for it: {fault.reason}; {remedy}") from None

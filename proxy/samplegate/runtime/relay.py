@@ -106,7 +106,7 @@ class StreamReceiver(msgspec.Struct, eq=False):
         self.relay.ended("server")
 
 
-ENDED_UNANSWERED: Final = "the server ended before it answered its first request; its own log may tell why"
+ENDED_UNANSWERED: Final = "the server ended before it answered its first request; check the server's own log"
 LARGE_FRAME: Final = 256 * 1024  # bytes of a frame after which memory is given back
 TOKEN_PROGRESS_INTERVAL: Final = 1.0  # seconds between two progress notifications that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: rare, but well below any peer's timeout

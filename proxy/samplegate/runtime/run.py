@@ -337,7 +337,7 @@ def warnings(run: Run) -> list[str]:
 
 def unmatched_server(compiled: CompiledPolicy, server: str, remedy: str, *, others: Collection[str] = ()) -> str | None:
     """A warning about a server's name, with the names in the policy and the remedy: no rule can match a request of this
-    server, or its name looks like a slip for a name in the policy that is none of the ``others``. Otherwise None."""
+    server, or its name looks like a typo of a name in the policy that is not one of the ``others``. Otherwise None."""
     conditions = [rule.match.server for rule in compiled.policy.rules if rule.match.server is not None]
     names = dict.fromkeys(name for one in conditions for name in ([one] if isinstance(one, str) else one))
     if not has_no_rule_for(compiled, server):
@@ -353,7 +353,7 @@ def unmatched_server(compiled: CompiledPolicy, server: str, remedy: str, *, othe
 
 
 def is_slip(one: str, other: str) -> bool:
-    """Whether two names differ by a slip of typing: the case, one letter too many or too few, or two letters swapped.
+    """Whether one name looks like a typo of the other: another case, a letter too many or too few, two letters swapped.
 
     A replaced letter or another digit is none, because names such as db-eu and db-us differ so on purpose.
     """

@@ -88,8 +88,8 @@ def _read(folder: Path, owner: str, file: str | None) -> str:
 
 
 NOT_READY: Final = (
-    "the model worker process was not ready in time, and it takes longest at the first start after an installation; set"
-    " warm: true on the model, or give the rule a longer timeout"
+    "the model worker process was not ready in time; the first start after an installation takes longest. Set warm:"
+    " true on the model, or give the rule a longer timeout"
 )
 MAX_CALLS: Final = 64  # at once; the others wait within their own timeouts
 REHEARSAL: Final = 10.0  # seconds for a rehearsal, which takes one or two

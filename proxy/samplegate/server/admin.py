@@ -42,7 +42,7 @@ ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
     "/status": (
         "GET",
         (
-            "What goes on now: servers, sessions, calls, open requests, limits, reviews, the model worker. JSON if the"
+            "The live status: servers, sessions, calls, open requests, limits, reviews, the model worker. JSON if the"
             " client accepts it. Needs the token of `admin_token_file` if that is set, otherwise a loopback address."
         ),
     ),
@@ -179,7 +179,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
     about: Callable[[], Mapping[str, object]]
     """Version, policy hash, start time and servers, as plain values without secrets."""
     status: Callable[[], Awaitable[GateStatus]]
-    """What goes on now. Concurrent calls share one."""
+    """The status of now. Concurrent calls share one."""
     token: Callable[[], bytes | None]
     """The token of the operator, read for each request; None if there is none."""
     log: Log
@@ -260,7 +260,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return lines(
             403,
-            ["status: no token is configured; set admin_token_file, or ask at a loopback address of this machine"],
+            ["status: no token is configured; set admin_token_file, or send the request to a loopback address"],
         )
 
     async def _reload(self, asked: AdminRequest) -> AdminResponse:

@@ -125,7 +125,7 @@ class Operators:
         return await self._context.metrics.page(accept)
 
     async def status(self, reloads: Reloads) -> GateStatus:
-        """What goes on now."""
+        """The current status of this gate."""
         settings, last = reloads.wanted.settings, reloads.last
         source = StatusSource(
             "serve",

@@ -78,7 +78,7 @@ def until_it_waits(started: subprocess.Popen[str]) -> str:
     said = ""
     for line in started.stdout:
         said += line
-        if line.startswith("Waiting until both are decided"):
+        if line.startswith("Waiting for both decisions"):
             break
     return said
 

@@ -40,7 +40,7 @@ def test_a_server_that_exits_before_its_first_answer_is_told_to_client_and_opera
     with running(tmp_path, command=(sys.executable, "-S", "-c", "input(); raise SystemExit(3)")) as gate:
         gate.write(*opening())
         assert (
-            "the server ended before it answered its first request; its own log may tell why"
+            "the server ended before it answered its first request; check the server's own log"
             == (gate.read()["error"]["message"])
         )
         assert 3 == gate.process.wait(40)

@@ -180,7 +180,7 @@ def test_further_lines_of_one_server_do_not_make_up_for_those_of_another() -> No
 def test_a_server_whose_gate_has_no_file_is_unknown() -> None:
     found = judged(record(), record(server="db"), gates=[gate(recorded=1)])
     assert "unknown" == found.word
-    assert "requests of server 'db', but /state has no file of its gate in runs/7" in found.problems[0]
+    assert "requests from server 'db', but its gate left no file in /state/runs/7" in found.problems[0]
     assert "pass" == judged(record(), record(server="db"), gates=[gate(command="serve", server="", recorded=2)]).word
 
 
@@ -194,7 +194,7 @@ def test_the_servers_of_a_log_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_gate_that_got_a_wrong_command_line_has_no_name() -> None:
     found = judged(gates=[gate(server="", started_up=False, exit_code=2)])
-    assert "a gate with a wrong command line did not start" in found.problems[0]
+    assert "a gate with an invalid command line did not start" in found.problems[0]
 
 
 def test_a_word_that_is_met_fails_whatever_else_cannot_be_told() -> None:

@@ -57,7 +57,7 @@ def test_a_server_of_the_settings_has_its_url_there(tmp_path: Path, capsys: pyte
     )
     for name, why in (
         ("local", "login: local is a command, and only servers at a URL use OAuth"),
-        ("locale", "login: locale is no server of the settings; did you mean 'local'?"),
+        ("locale", "login: locale is not in the settings; did you mean 'local'?"),
         ("ci", "login: ci uses client credentials, so the gate gets its tokens without a login"),
     ):
         assert 2 == main(["login", name, "--settings", str(file)])

@@ -139,7 +139,7 @@ def test_a_process_that_does_not_answer_or_answers_nonsense_is_named(
     said = capsys.readouterr()
     assert {
         f"samplegate: process {os.getpid()}: it does not answer within 0.1 s; it may be stopped or overloaded",
-        f"samplegate: process {os.getpid()}: it answers in another format; use the samplegate of the same version",
+        f"samplegate: process {os.getpid()}: its answer has another format; use the same version of samplegate",
     } == set(said.err.splitlines())
 
 

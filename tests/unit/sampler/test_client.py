@@ -301,8 +301,8 @@ async def test_a_time_out_before_anything_was_sent_is_free(environment: dict[str
     assert isinstance(result, SampleFailed)
     assert ("timeout", True) == (result.failure, result.free)
     assert result.message == (
-        "model real: the model worker process was not ready in time, and it takes longest at the first start after an"
-        " installation; set warm: true on the model, or give the rule a longer timeout"
+        "model real: the model worker process was not ready in time; the first start after an"
+        " installation takes longest. Set warm: true on the model, or give the rule a longer timeout"
     )
 
 

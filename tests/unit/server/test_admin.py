@@ -269,7 +269,13 @@ async def test_a_line_stays_one_line_and_there_are_not_too_many() -> None:
     [
         (None, {}, "127.0.0.1", 200, "serve 1.2.3: ready"),
         (b"", {}, "::1", 200, "serve 1.2.3: ready"),
-        (None, {}, "10.0.0.7", 403, "status: no token is configured; set admin_token_file, or ask at a loopback"),
+        (
+            None,
+            {},
+            "10.0.0.7",
+            403,
+            "status: no token is configured; set admin_token_file, or send the request to a loopback",
+        ),
         (None, BEARER, "2001:db8::1", 403, "status: no token is configured"),
         (None, {}, None, 403, "status: no token is configured"),
         (TOKEN, {}, "127.0.0.1", 401, "status: no token; send"),
