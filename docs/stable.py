@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ HEAD: Final = """\
 """
 
 
+@cache
 def present() -> dict[str, list[str]]:
     """The names that the code has, by section."""
     return {

@@ -29,6 +29,9 @@ profiles.load()
 for name in ("SAMPLEGATE_RUN", *(names[0] for names in CI_VARIABLES)):
     os.environ.pop(name, None)
 
+# argparse, and the programs that the tests start, speak English whatever the user's language is
+os.environ["LANGUAGE"] = "C"
+
 # started in the background of a script: programs would not hear of Ctrl-C either
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

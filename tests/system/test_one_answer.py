@@ -39,6 +39,8 @@ from tests.fakes.gate_ports import FakePorts
 from tests.profiles import share
 
 NEWEST: Final = ("2025-11-25", "2026-07-28")
+IN_MODERN: Final = " with 2026-07-28"
+"""What `check` adds to the name of servers where the newest version differs from older ones."""
 CAPABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "sampling": ("sampling",),
     "sampling.tools": ("sampling", "tools"),
@@ -367,8 +369,10 @@ def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) 
     (file,) = command("check", "policy.yaml")["files"]
     assert [] == file["problems"]
     by_label = {label: group["requests"] for group in file["servers"] for label in group["servers"]}
+    plain = {label.removesuffix(IN_MODERN) for label in by_label}
+    assert plain <= {"server docs", "server db", "any other server", "any server"}
     label = next(name for name in (f"server {scene['server']}", "any other server", "any server") if name in by_label)
-    told = by_label.get(f"{label} in the modern era", by_label[label]) if run.modern else by_label[label]
+    told = by_label.get(f"{label}{IN_MODERN}", by_label[label]) if run.modern else by_label[label]
     class_ = scene["what"] if scene["what"] != "form with a password" else "elicitation by form"
     (coverage,) = (one for one in told if one["requests"] == class_)
     # in the modern era declared is what the call's own rules can answer; what `check` says is their union

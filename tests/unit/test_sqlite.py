@@ -338,11 +338,11 @@ def test_a_lock_is_waited_for_as_long_as_there_is_patience_and_no_longer(tmp_pat
     assert "opened" == answer(opened, tmp_path, 5.0)
     with contextlib.closing(sqlite3.connect(tmp_path / name, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        for seconds in (0.0, 0.3):
+        for seconds in (0.0, 0.1):
             begun = time.monotonic()
             assert "another process has locked it" in answer(opened, tmp_path, seconds)
             assert seconds <= time.monotonic() - begun < seconds + 20
-        ends = threading.Timer(0.2, other.execute, ["ROLLBACK"])
+        ends = threading.Timer(0.05, other.execute, ["ROLLBACK"])
         ends.start()
         assert "opened" == answer(opened, tmp_path, 20.0)
         ends.join()

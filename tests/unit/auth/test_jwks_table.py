@@ -405,7 +405,7 @@ async def test_a_file_is_read_again_as_an_issuer_is_asked_again(tmp_path: Path) 
         assert 3 == await here.fetches(3)
 
 
-SECONDS: Final = 0.3
+SECONDS: Final = 0.1
 
 
 @pytest.mark.parametrize(

@@ -257,8 +257,9 @@ def test_a_watch_without_a_terminal_prints_one_snapshot_each_time(
 
 
 def test_a_watch_ends_at_once_if_the_gate_cannot_be_asked_at_first_and_goes_on_later(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(status, "TIMEOUT", 0.3)
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:

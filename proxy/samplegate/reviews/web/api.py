@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal, get_args
 
@@ -94,8 +95,9 @@ The limit is higher than a program with an old token needs, so that it does not 
 """
 
 
+@cache
 def openapi_document(version: str) -> dict[str, Any]:
-    """The API's OpenAPI 3.1 document for one release."""
+    """The API's OpenAPI 3.1 document for one release. It is read when it is first requested."""
     text = files("samplegate.reviews.web").joinpath("openapi.yaml").read_bytes()
     found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     found["info"]["version"] = version
@@ -117,7 +119,6 @@ class ReviewApi:
         self._web = web
         self._feed = feed
         self._failed_logins = FailedLoginLimiter(PER_ADDRESS, OVERALL, web.wall)
-        self._openapi_document = openapi_document(web.version)
 
     def routes(self) -> list[Route]:
         return [
@@ -131,7 +132,7 @@ class ReviewApi:
 
     async def _openapi(self, request: Request) -> Response:
         """Public, because the document is the same for every installation of a release."""
-        return JSONResponse(self._openapi_document)
+        return JSONResponse(openapi_document(self._web.version))
 
     async def _list(self, request: Request) -> Response:
         person = self._person(request)
