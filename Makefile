@@ -13,10 +13,8 @@ LOCKED := --require-hashes --only-binary :all:
 # Tests run in parallel, even on fewer cores, because most of the time they wait for programs that they started; WORKERS=0 runs them in one process.
 WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS)
-# Unit tests do not wait, and each worker collects all of them: one worker per core.
-UNIT_PYTEST := -m pytest -n $(if $(filter 0,$(WORKERS)),0,auto)
 # Levels of tests (tests/README.md).
-UNIT := tests/unit
+UNIT := $(if $(filter 0,$(WORKERS)),-m pytest -n 0 tests/unit,-m tests.shards)
 SLOW := tests/system tests/upgrade tests/faults tests/acceptance/sdk tests/acceptance/browser
 DEPLOYMENT := tests/deployment
 CONFORMANCE := tests/conformance
@@ -31,7 +29,7 @@ SBOM := docs/.sbom
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format lint docs site types coverage bench structure lock lock-npm build sbom clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format style lint docs site types coverage bench structure lock lock-npm build sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,16 +111,16 @@ structure: dev ## modules, lines, files that a request enters, CPU time and memo
 
 # --- checks ---------------------------------------------------------------------------------------------------------------------------
 
-check: lint unit ## format, lint, imports, documentation and the unit tests (one minute)
+check: style unit ## format, lint, and the unit tests, which check imports and documentation too (one minute)
 
 test: dev counterparts packages ## all tests except those of the targets below (ten minutes); installs what they need
 	@failed=; \
-	$(BIN)/python $(UNIT_PYTEST) $(UNIT) $(ARGS) || [ $$? = 5 ] || failed=1; \
+	$(BIN)/python $(UNIT) $(ARGS) || [ $$? = 5 ] || failed=1; \
 	$(BIN)/python $(PYTEST) $(SLOW) $(ARGS) || [ $$? = 5 ] || failed=1; \
 	[ -z "$$failed" ]
 
 unit: dev ## the unit tests: they start no program, and each takes at most half a second of CPU time
-	@$(BIN)/python $(UNIT_PYTEST) $(BUDGET) $(UNIT) $(ARGS)
+	@$(BIN)/python $(UNIT) $(BUDGET) $(ARGS)
 
 nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`: 100; tests/profiles.py)
 	@$(BIN)/python $(PYTEST) -m 'hypothesis and not real and not soak' --hypothesis-profile nightly -o faulthandler_timeout=7200 $(ARGS)
@@ -134,7 +132,7 @@ adoption: dev counterparts packages $(AGENTS)/node_modules/.installed $(SBOM)/.i
 	@LONG="$(LONG)" $(BIN)/python $(PYTEST) $(ADOPTION) $(ARGS)
 
 pythons: dev ## the unit tests on the other Python versions of this machine (PYTHONS='PATH ...' names interpreters; ARGS=... replaces tests/unit)
-	@$(BIN)/python -m tests.adoption.pythons.run $(or $(ARGS),-n auto $(UNIT))
+	@$(BIN)/python -m tests.adoption.pythons.run $(or $(ARGS),-n auto tests/unit)
 
 resolution: dev ## whether the dependencies resolve to wheels, by platform and Python version (asks the package index)
 	@$(BIN)/python -m tests.adoption.pythons.resolution
@@ -152,9 +150,11 @@ format: dev ## format the code and apply the fixes of lint
 	@$(BIN)/ruff check --quiet --fix-only $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-lint: dev ## check format, lint and the import rules; changes no file
+style: dev ## check format and lint; changes no file
 	@$(BIN)/ruff format --check $(SOURCES) || { echo "lint: the files above are not formatted; run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check $(SOURCES)
+
+lint: style ## the same, and the import rules
 	@$(BIN)/python -m pytest -q -n 0 tests/unit/project/test_imports.py
 
 docs: dev ## regenerate the tables in the documentation from the descriptions in the code

@@ -28,6 +28,7 @@ def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.cpu(1)  # that of the demo imports the MCP SDK
 @pytest.mark.parametrize("command", TABLE)
 def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert TABLE[command].strip() == printed("" if command == "samplegate" else command, capsys)

@@ -92,6 +92,7 @@ def test_what_has_no_json_is_like_nothing(value: Any) -> None:
     assert "" == fingerprint({"systemPrompt": value})
 
 
+@pytest.mark.cpu(1)
 @given(st.dictionaries(st.sampled_from(["messages", "systemPrompt", "tools", "message", "requestedSchema"]), JSON))
 def test_any_params_have_one(params: dict[str, Any]) -> None:
     assert len(fingerprint(params)) in (0, 16)

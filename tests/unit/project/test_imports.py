@@ -174,6 +174,7 @@ def reached_at_once(start: str) -> set[str]:
     return seen
 
 
+@pytest.mark.cpu(4)  # the first one reads all modules
 def test_imports_follow_the_arrows() -> None:
     wrong = [
         str(found)

@@ -17,6 +17,7 @@ from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.frames import Protocol
 from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session_state import SessionState
+from samplegate.runtime import evidence_files
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.runtime.relay import Relay
@@ -324,19 +325,22 @@ def test_without_a_state_folder_nothing_is_remembered_and_nothing_fails(tmp_path
 
 
 @pytest.mark.parametrize("broken", ["a file", "full of other things"])
-def test_a_state_folder_in_disorder_keeps_nothing_from_running(tmp_path: Path, broken: str) -> None:
+def test_a_state_folder_in_disorder_keeps_nothing_from_running(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence_files, "MAX_MARKERS", 300)
     run = Run(tmp_path, "error")
     (tmp_path / "state").mkdir()
     if broken == "a file":
         (tmp_path / "state" / "servers").write_text("not a folder")
     else:
         (tmp_path / "state" / "servers").mkdir()
-        for number in range(3_100):
+        for number in range(310):
             (tmp_path / "state" / "servers" / f"{number}.pushed").touch()
     assert -32600 == run(call(1, "push"))[0]["error"]["code"]
     assert WARNING in run.logged
     if broken != "a file":
-        assert 3_001 > len(list((tmp_path / "state" / "servers").iterdir()))
+        assert 301 > len(list((tmp_path / "state" / "servers").iterdir()))
         assert "from the policy" == text(run(call(1, "push"))[0])
 
 

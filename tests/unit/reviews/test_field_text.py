@@ -50,6 +50,7 @@ def test_a_default_is_told_as_it_is_typed_unless_it_is_a_secret(default: Any, ex
     assert [] == list(lines({"type": "string", "default": default}, secret=True))
 
 
+@pytest.mark.cpu(1)
 @given(st.dictionaries(st.sampled_from(WORDS), ANYTHING, max_size=6))
 def test_whatever_a_schema_holds_is_told_in_few_short_lines(schema: dict[str, Any]) -> None:
     found = [kind(schema), *lines(schema, secret=False)]
