@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -237,7 +236,7 @@ def reviews_of(folder: Path, text: str) -> list[Review]:
 def answer(folder: Path, id: str) -> None:
     """A verdict through another door."""
     with store(folder) as opened:
-        opened.decide(id, Verdict(word="answer", result=ACCEPTED), who="ana", door="cli", now=time.time())
+        opened.decide(id, Verdict(word="answer", result=ACCEPTED), who="ana", door="cli")
 
 
 def answer_all(folder: Path) -> int:
@@ -246,6 +245,6 @@ def answer_all(folder: Path) -> int:
         count = 0
         while found := opened.list(Filter(states=("pending",), limit=500)):
             for one in found:
-                opened.decide(one.id, Verdict(word="answer", result=ACCEPTED), who="ana", door="cli", now=time.time())
+                opened.decide(one.id, Verdict(word="answer", result=ACCEPTED), who="ana", door="cli")
                 count += 1
         return count

@@ -92,21 +92,21 @@ class Store(MemoryReviews):
         self.taken += [(reviewers[0], len(found))] if found else []
         return found
 
-    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
-        held = super().hold_delivery(delivery, now=now, seconds=seconds)
+    def hold_delivery(self, delivery: Delivery, *, seconds: float) -> bool:
+        held = super().hold_delivery(delivery, seconds=seconds)
         self.touched.set()
         return held
 
-    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
-        super().delivered(delivery, said=said, now=now)
+    def delivered(self, delivery: Delivery, *, said: str) -> None:
+        super().delivered(delivery, said=said)
         self.touched.set()
 
-    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
-        super().postpone(delivery, due=due, said=said, now=now)
+    def postpone(self, delivery: Delivery, *, wait: float, said: str) -> None:
+        super().postpone(delivery, wait=wait, said=said)
         self.touched.set()
 
-    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
-        super().give_up(delivery, said=said, now=now)
+    def give_up(self, delivery: Delivery, *, said: str) -> None:
+        super().give_up(delivery, said=said)
         self.touched.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -129,6 +129,7 @@ class Outside:
 
     def __init__(self, folder: Path, store: Store | None = None) -> None:
         self.clock, self.log, self.store = Clock(), Log(), store or Store()
+        self.store.clock = self.clock
         self.counted: list[tuple[str, str]] = []
         self.reviewers: Mapping[str, Reviewer] = {}
         self.environment: dict[str, str] = {"HOOK_SECRET": SECRET}

@@ -12,16 +12,34 @@ from samplegate.errors import Unavailable
 from samplegate.policy.schema import Stage
 from samplegate.reviews import review as states
 from samplegate.reviews.review import Conflict, Delivery, Door, Filter, Review, ReviewEvent, Verdict, scrub_verdict
+from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewTransactions
+from tests.fakes.stored_reviews import NOW
 
 T = TypeVar("T")
 
 
+class TimedReviews(SqlReviewStore):
+    """The real store at a time that ``at`` sets."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, clock=lambda: self.now)
+        self.now = NOW
+
+    def at(self, now: float) -> TimedReviews:
+        """The store at this time."""
+        self.now = now
+        return self
+
+
 class MemoryReviews:
     """``ReviewTransactions`` and ``ReviewStore`` over dicts and the states of ``review.py``. While ``fault`` is set,
-    ``read`` and ``write`` raise Unavailable with it."""
+    ``read`` and ``write`` raise Unavailable with it. ``clock``: the store's clock; without one, ``at`` sets the time.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self.now = NOW
+        self.clock = clock
         self.reviews: dict[str, Review] = {}
         self.events: list[ReviewEvent] = []
         self.deliveries: dict[str, Delivery] = {}
@@ -31,6 +49,14 @@ class MemoryReviews:
         self._last = 0
         self._messages = itertools.count(1)
         self._nudges: list[Callable[[], None]] = []
+
+    def wall(self) -> float:
+        return self.now if self.clock is None else self.clock()
+
+    def at(self, now: float) -> MemoryReviews:
+        """The store at this time."""
+        self.now, self.clock = now, None
+        return self
 
     async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
         if self.fault is not None:
@@ -46,11 +72,11 @@ class MemoryReviews:
         *,
         stage: Stage,
         waiter: str,
-        now: float,
         seconds: float,
-        until: float | None = 0.0,
+        gives_up: float | None = 0.0,
         own: str = "",
     ) -> Review | None:
+        now = self.wall()
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
         verdicts = [review for review in of_it if states.verdict_for(review, waiter, now, own) == "decided"]
         waiting = [review for review in of_it if states.verdict_for(review, waiter, now) == "pending"]
@@ -59,29 +85,31 @@ class MemoryReviews:
         if best is None:
             return None
         joins = best.state == "pending" and best.waiter != waiter
-        best = self._put(states.held(best, waiter=waiter, now=now, seconds=seconds, until=until))
+        best = self._put(states.held(best, waiter=waiter, now=now, seconds=seconds, gives_up=gives_up))
         if joins:
             self._tell(best, "joined", now)
         return best
 
-    def open(self, review: Review, *, announce: bool, most: int) -> bool:
+    def open(self, review: Review, *, announce: bool, most: int) -> Review | None:
+        review = states.opened(review, self.wall())
         if sum(other.state == "pending" and other.expires > review.created for other in self.reviews.values()) >= most:
-            return False
+            return None
         self._put(review)
         if announce:
             self.announced.add(review.id)
             self._send(review, "review.opened", review.created)
         self._tell(review, "opened", review.created)
-        return True
+        return review
 
-    def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
+    def renew(self, waiters: Sequence[str], *, seconds: float) -> None:
         for review in [one for one in self.reviews.values() if one.waiter is not None and one.waiter in waiters]:
-            self._put(states.held(review, waiter=review.waiter or "", now=now, seconds=seconds))
+            self._put(states.held(review, waiter=review.waiter or "", now=self.wall(), seconds=seconds))
 
-    def leave(self, id: str, *, waiter: str, now: float) -> None:
-        self._leave(id, waiter, now)
+    def leave(self, id: str, *, waiter: str) -> None:
+        self._leave(id, waiter, self.wall())
 
-    def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
+    def withdraw(self, id: str, *, waiter: str, why: str) -> bool:
+        now = self.wall()
         review = self.reviews.get(id)
         gone = None if review is None else states.withdrawn(review, waiter=waiter, now=now)
         if gone is None:
@@ -90,8 +118,9 @@ class MemoryReviews:
         self._end(gone, "review.withdrawn", now, why)
         return True
 
-    def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
-        found = [(self.reviews.get(id), waiter, decision_id) for id, waiter, decision_id in uses]
+    def use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
+        now = self.wall()
+        found = [(self.reviews.get(id), waiter, decision_id) for id, waiter, decision_id in sorted(uses)]
         spent = [
             None if r is None else states.used(r, waiter=waiter, decision_id=name, now=now) for r, waiter, name in found
         ]
@@ -99,15 +128,19 @@ class MemoryReviews:
             return False
         for after in spent:
             assert after is not None
+            if self.reviews[after.id] is after:  # it was used so before
+                continue
             self._put(scrub_verdict(after))
             self._tell(after, "used", now, detail=after.used_by or "")
         return True
 
-    def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+    def ready(self, lookup: str, *, stage: Stage, waiter: str) -> bool:
+        now = self.wall()
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
         return any(states.verdict_for(review, waiter, now) == "decided" for review in of_it)
 
-    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
+    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door) -> Review | Conflict | None:
+        now = self.wall()
         review = self.reviews.get(id)
         if review is None:
             return None
@@ -155,7 +188,8 @@ class MemoryReviews:
     def changes(self, after: int, limit: int) -> Sequence[ReviewEvent]:
         return [event for event in self.events if event.number > after][:limit]
 
-    def expire(self, now: float) -> Sequence[Review]:
+    def expire(self) -> Sequence[Review]:
+        now = self.wall()
         over = [gone for gone in (states.expired(review, now) for review in self.reviews.values()) if gone is not None]
         for gone in sorted(over, key=lambda review: (review.expires, review.id)):
             self._end(gone, "review.expired", now)
@@ -169,7 +203,8 @@ class MemoryReviews:
         }
         return {name: (len(times), min(times)) for name, times in by.items()}
 
-    def purge(self, before: float) -> int:
+    def purge(self, keep: float) -> int:
+        before = self.wall() - keep
         gone = {review.id for review in self.reviews.values() if review.decided is not None and review.decided < before}
         self.reviews = {id: review for id, review in self.reviews.items() if id not in gone}
         self.events = [event for event in self.events if event.review not in gone]
@@ -177,8 +212,9 @@ class MemoryReviews:
         return len(gone)
 
     def take_deliveries(
-        self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
+        self, reviewers: Sequence[str], *, taker: str, seconds: float, limit: int
     ) -> Sequence[Delivery]:
+        now = self.wall()
         due = [
             one
             for one in self.deliveries.values()
@@ -192,20 +228,21 @@ class MemoryReviews:
         self.deliveries.update((one.id, one) for one in taken)
         return taken
 
-    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
+    def hold_delivery(self, delivery: Delivery, *, seconds: float) -> bool:
         kept = self.deliveries.get(delivery.id)
         if kept is None or kept.state != "waiting" or kept.taker != delivery.taker:
             return False
-        self.deliveries[kept.id] = replace(kept, held_until=now + seconds)
+        self.deliveries[kept.id] = replace(kept, held_until=self.wall() + seconds)
         return True
 
-    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
-        self._ended(delivery, "done", said, now)
+    def delivered(self, delivery: Delivery, *, said: str) -> None:
+        self._ended(delivery, "done", said, self.wall())
 
-    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
-        self._ended(delivery, "failed", said, now)
+    def give_up(self, delivery: Delivery, *, said: str) -> None:
+        self._ended(delivery, "failed", said, self.wall())
 
-    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
+    def postpone(self, delivery: Delivery, *, wait: float, said: str) -> None:
+        due = self.wall() + wait
         kept = self.deliveries.get(delivery.id)
         if kept is not None and kept.state == "waiting" and kept.taker == delivery.taker:
             self.deliveries[kept.id] = replace(

@@ -36,12 +36,15 @@ def wall() -> float:
 
 
 class ReviewedGate:
-    """A gate with a review service. ``decides`` makes a reviewer who decides the first pending review."""
+    """A gate with a review service. ``decides`` makes a reviewer who decides the first pending review.
 
-    def __init__(self, **ports: Any) -> None:
+    ``ahead``: seconds by which the gate's clock is ahead of the store's."""
+
+    def __init__(self, *, ahead: float = 0.0, **ports: Any) -> None:
         self._started = 0.0
-        self.ports = FakePorts(**ports, clock=lambda: anyio.current_time() - self._started, wall=wall)
-        self.store = MemoryReviews()
+        self._wall = lambda: wall() + ahead
+        self.ports = FakePorts(**ports, clock=lambda: anyio.current_time() - self._started, wall=self._wall)
+        self.store = MemoryReviews(wall)
         self.metrics = Metrics()
         self.service = self.new_service()
         self._ids = 0
@@ -49,7 +52,7 @@ class ReviewedGate:
     def new_service(self) -> ReviewService:
         return ReviewService(
             lambda: self.store,
-            wall=wall,
+            wall=self._wall,
             clock=anyio.current_time,
             random=self._random,
             log=self.ports.log,
@@ -95,7 +98,7 @@ class ReviewedGate:
     def decides(self, word: str, **more: Any) -> Reviewer:
         async def decide() -> None:
             review = await self.pending()
-            self.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())  # type: ignore[arg-type]
+            self.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page")  # type: ignore[arg-type]
 
         return decide
 

@@ -43,7 +43,7 @@ class ReviewersListener:
     """The listener with its store, reviewers, clock and log. Tests may change each of them."""
 
     def __init__(self, url: str = URL, **more: Any) -> None:
-        self.store = MemoryReviews()
+        self.store = MemoryReviews(lambda: self.now)
         self.people = dict(PEOPLE)
         self.now = NOW
         self.log = Log()
@@ -66,7 +66,9 @@ class ReviewersListener:
     async def open_review(self, found: Review | None = None, **values: Any) -> Review:
         """Open a pending review."""
         found = found or review(id=values.pop("id", ID), **values)
+        now, self.now = self.now, found.created
         assert self.store.open(found, announce=False, most=10_000)
+        self.now = now
         return found
 
     def _known(self, digest: bytes) -> Person | None:

@@ -209,7 +209,7 @@ def _list(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     if not kept.database.exists():
         print("[]" if args.json else NO_PENDING)
         return OK
-    now = time.time()
+    now = kept.wall()
     states = () if args.all else tuple(args.state_of or ("pending",))
     reviewers = None if args.reviewer is None else (args.reviewer,)
     oldest_first = states == ("pending",)
@@ -244,7 +244,7 @@ def _current(kept: SqlReviewStore, wanted: Filter, now: float) -> Iterator[Revie
 
 
 def _show(args: argparse.Namespace, kept: SqlReviewStore) -> int:
-    now = time.time()
+    now = kept.wall()
     review = current_state(_find_review(kept, args.id), now)
     if args.json:
         print(json.dumps(to_view(review, show="full", now=now, url=None), indent=2))
@@ -301,8 +301,7 @@ def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
         for problem in verdict:
             print_error(f"{review.id}: {harmless(str(problem))}")
         return FAILED
-    now = time.time()
-    outcome = kept.decide(review.id, verdict, who=_who(args), door="cli", now=now)
+    outcome = kept.decide(review.id, verdict, who=_who(args), door="cli")
     if outcome is None:
         raise InputError(f"reviews: review {review.id} no longer exists")
     if isinstance(outcome, Conflict):
@@ -310,7 +309,7 @@ def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
         print_error(f"{review.id}: {_conflict_text(outcome.review, why)}")
         return FAILED
     print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {summary(outcome)}")
-    print(_effect_text(outcome, now))
+    print(_effect_text(outcome, kept.wall()))
     return OK
 
 

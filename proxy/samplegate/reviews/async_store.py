@@ -31,8 +31,8 @@ class _Connection:
     behind it try the lock only once. If a call does not end at all, the queued calls raise Unavailable.
     """
 
-    def __init__(self, url: str) -> None:
-        self.reviews = SqlReviewStore(url)
+    def __init__(self, url: str, clock: Callable[[], float] | None) -> None:
+        self.reviews = SqlReviewStore(url, clock=clock)
         self._turn = anyio.Lock()
         self._limiter = anyio.CapacityLimiter(1)
         self._ended = 0
@@ -77,11 +77,13 @@ class _Connection:
 
 
 class AsyncReviewStore:
-    """The review store at a URL. Create it in the event loop that uses it; the first call opens the database."""
+    """The review store at a URL. Create it in the event loop that uses it; the first call opens the database.
 
-    def __init__(self, url: str) -> None:
-        self._writer = _Connection(url)
-        self._reader = _Connection(url)
+    ``clock``: see ``SqlReviewStore``."""
+
+    def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
+        self._writer = _Connection(url, clock)
+        self._reader = _Connection(url, clock)
         self._nudges: list[Callable[[], None]] = []
         self._seen = 0
 
@@ -89,6 +91,10 @@ class AsyncReviewStore:
         """Close both connections, except one whose call does not end in time. A later call opens them again."""
         self._writer.close()
         self._reader.close()
+
+    def wall(self) -> float:
+        """The store's time now, in Unix seconds: this machine's."""
+        return self._reader.reviews.wall()
 
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
         """Call ``nudge`` in the event loop after each change by this process, until the returned function is called."""

@@ -310,12 +310,27 @@ def verdict_for(review: Review, waiter: str, now: float, own: str = "") -> Liter
     return "pending" if review.state == "pending" and now < review.expires else "none"
 
 
-def held(review: Review, *, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review:
-    """Lease the review to the waiter for ``seconds``. The peers of the waiter give up at ``until``.
+def opened(review: Review, now: float) -> Review:
+    """The review as created at ``now``. Its other times move with its creation."""
+    moved = now - review.created
+    until = review.answers_until
+    return replace(
+        review,
+        created=now,
+        expires=review.expires + moved,
+        held_until=review.held_until + moved,
+        answers_until=None if until is None else until + moved,
+    )
 
-    ``until`` of None: not before the review expires.
+
+def held(review: Review, *, waiter: str, now: float, seconds: float, gives_up: float | None = 0.0) -> Review:
+    """Lease the review to the waiter for ``seconds``. Its peers give up in ``gives_up`` seconds.
+
+    ``gives_up`` of None: not before the review expires.
     """
-    answers = None if review.answers_until is None or until is None else max(review.answers_until, until)
+    answers = None
+    if review.answers_until is not None and gives_up is not None:
+        answers = max(review.answers_until, now + gives_up if gives_up > 0 else 0.0)
     return msgspec.structs.replace(review, waiter=waiter, held_until=now + seconds, answers_until=answers)
 
 
@@ -330,7 +345,10 @@ def left(review: Review, waiter: str) -> Review | None:
 
 
 def used(review: Review, *, waiter: str, decision_id: str, now: float) -> Review | None:
-    """Mark the verdict as used, once; None if the waiter has lost its lease."""
+    """Mark the verdict as used, once; None if the waiter has lost its lease. Used under the same ``decision_id``, it
+    stays as it is."""
+    if review.used_by == decision_id:
+        return review
     if review.state not in DECIDED or review.used_by is not None or review.waiter != waiter:
         return None
     return msgspec.structs.replace(review, used_by=decision_id, used=now, waiter=None, held_until=0.0)

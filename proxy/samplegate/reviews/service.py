@@ -173,9 +173,9 @@ class ReviewService:
         waiter = self._name()
         if self._seen is None or not (self._waiters or self._counts.counting):
             self._seen = await self.store.read(lambda store: store.last_change())
-        now = self._wall()
+        gives_up = None if until is None else max(until - self._wall(), 0.0)
         found = await self.store.write(
-            lambda store: store.seek(lookup, stage=stage, waiter=waiter, now=now, seconds=LEASE, until=until, own=own)
+            lambda store: store.seek(lookup, stage=stage, waiter=waiter, seconds=LEASE, gives_up=gives_up, own=own)
         )
         if found is not None:
             self._hold(waiter)
@@ -184,11 +184,12 @@ class ReviewService:
 
     async def open(self, review: Review, *, announce: bool) -> Review:
         """Store a new review and lease it. Raises Unavailable if too many are pending."""
-        waiter, now = self._name(), self._wall()
-        fresh = msgspec.structs.replace(
-            review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE
+        waiter = self._name()
+        draft = msgspec.structs.replace(
+            review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=review.created + LEASE
         )
-        if not await self.store.write(lambda store: store.open(fresh, announce=announce, most=self._most)):
+        fresh = await self.store.write(lambda store: store.open(draft, announce=announce, most=self._most))
+        if fresh is None:
             raise Unavailable(f"{self._most} reviews are already pending; decide some, or raise max_pending_reviews")
         self._hold(waiter)
         self._counts.opened(fresh)
@@ -213,7 +214,9 @@ class ReviewService:
         """
         assert review.waiter is not None
         self._gone[review.id] = (review.waiter, gone)
-        until = self._clock() + min(seconds, review.expires - self._wall())  # the wall clock may jump during the wait
+        until = self._clock() + min(
+            seconds, review.expires - self.store.wall()
+        )  # the wall clock may jump during the wait
         try:
             found = await self._wait_for_end(review, review.waiter, until, comes_back)
         except BaseException:  # cancelled: the peer that asked has no use for a verdict now
@@ -232,9 +235,9 @@ class ReviewService:
 
         Their leases are no longer renewed, even if this fails.
         """
-        uses, now = [(review.id, review.waiter or "", decision_id) for review, decision_id in spent], self._wall()
+        uses = [(review.id, review.waiter or "", decision_id) for review, decision_id in spent]
         try:
-            return await self.store.write(lambda store: store.use(uses, now=now))
+            return await self.store.write(lambda store: store.use(uses))
         finally:
             self._waiters.difference_update(waiter for _, waiter, _ in uses)
 
@@ -266,16 +269,14 @@ class ReviewService:
                 await self._withdraw(review.id, review.waiter or "", reason)
 
     async def _leave(self, id: str, waiter: str) -> None:
-        now = self._wall()
-        await self.store.write(lambda store: store.leave(id, waiter=waiter, now=now))
+        await self.store.write(lambda store: store.leave(id, waiter=waiter))
 
     async def _withdraw(self, id: str, waiter: str, why: str) -> None:
-        now = self._wall()
-        await self.store.write(lambda store: store.withdraw(id, waiter=waiter, now=now, why=why))
+        await self.store.write(lambda store: store.withdraw(id, waiter=waiter, why=why))
 
     async def _unleased(self) -> list[Review]:
         """The pending reviews that no request waits for."""
-        now, wanted, found = self._wall(), Filter(states=("pending",), limit=PAGE), list[Review]()
+        now, wanted, found = self.store.wall(), Filter(states=("pending",), limit=PAGE), list[Review]()
         while some := await self._list_page(wanted):
             found += [review for review in some if review.waiter is None or now >= review.held_until]
             if len(some) < PAGE:
@@ -324,10 +325,9 @@ class ReviewService:
 
     async def _expired(self, found: Review) -> Review:
         """The review after the wait: still pending, or expired by its own deadline."""
-        now = self._wall()
-        if now < found.expires:
+        if self.store.wall() < found.expires:
             return found
-        await self.store.write(lambda store: store.expire(now))
+        await self.store.write(lambda store: store.expire())
         return await self.store.read(lambda store: store.get(found.id)) or found
 
     async def _outcome_for(self, found: Review, waiter: str) -> Review:
@@ -338,14 +338,10 @@ class ReviewService:
 
     async def _earlier_verdict(self, review: Review, waiter: str) -> Review | None:
         """An earlier verdict on the same request whose waiter has died since; this review is then withdrawn."""
-        now = self._wall()
-        if not await self.store.read(
-            lambda store: store.ready(review.lookup, stage=review.stage, waiter=waiter, now=now)
-        ):
+        if not await self.store.read(lambda store: store.ready(review.lookup, stage=review.stage, waiter=waiter)):
             return None
-        now = self._wall()
         found = await self.store.write(
-            lambda store: store.seek(review.lookup, stage=review.stage, waiter=waiter, now=now, seconds=LEASE)
+            lambda store: store.seek(review.lookup, stage=review.stage, waiter=waiter, seconds=LEASE)
         )
         if found is None or found.id == review.id:
             return None
@@ -386,7 +382,7 @@ class ReviewService:
             try:
                 if self._waiters and self._clock() - renewed >= LEASE / 3:
                     renewed = self._clock()
-                    await self._renew(sorted(self._waiters), self._wall())
+                    await self._renew(sorted(self._waiters))
                 await self._poll_changes()
                 failing = False
             except Unavailable as problem:
@@ -400,8 +396,8 @@ class ReviewService:
                 await self._wakeup.wait()
             self._wakeup = anyio.Event()
 
-    async def _renew(self, waiters: Sequence[str], now: float) -> None:
-        await self.store.write(lambda store: store.renew(waiters, now=now, seconds=LEASE))
+    async def _renew(self, waiters: Sequence[str]) -> None:
+        await self.store.write(lambda store: store.renew(waiters, seconds=LEASE))
 
     async def _poll_changes(self) -> None:
         newest = await self.store.read(lambda store: store.last_change())

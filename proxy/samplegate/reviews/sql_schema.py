@@ -15,12 +15,13 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Connection,
@@ -44,29 +45,33 @@ VERSION: Final = "0001"
 VERSION_TABLE: Final = "review_version"
 
 METADATA: Final = MetaData()
+NAME: Final = String().with_variant(String(collation="C"), "postgresql")
+"""Text that is compared and sorted by its bytes in UTF-8, as SQLite does, whatever collation a database has."""
+NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
+"""A counter of 64 bits. SQLite has no other."""
 
 REVIEWS: Final = Table(
     "reviews",
     METADATA,
-    Column("id", String, primary_key=True),
-    Column("lookup", String, nullable=False),
-    Column("digest", String, nullable=False),
-    Column("stage", String, nullable=False),
-    Column("reviewer", String, nullable=False),
-    Column("server", String, nullable=False),
-    Column("kind", String, nullable=False),
+    Column("id", NAME, primary_key=True),
+    Column("lookup", NAME, nullable=False),
+    Column("digest", NAME, nullable=False),
+    Column("stage", NAME, nullable=False),
+    Column("reviewer", NAME, nullable=False),
+    Column("server", NAME, nullable=False),
+    Column("kind", NAME, nullable=False),
     Column("created", Double, nullable=False),
     Column("expires", Double, nullable=False),
     Column("late", Double, nullable=False),
     Column("announced", Boolean, nullable=False),
-    Column("state", String, nullable=False),
+    Column("state", NAME, nullable=False),
     Column("decided", Double),
-    Column("who", String, nullable=False),
-    Column("door", String),
-    Column("waiter", String),
+    Column("who", NAME, nullable=False),
+    Column("door", NAME),
+    Column("waiter", NAME),
     Column("held_until", Double, nullable=False),
     Column("answers_until", Double),
-    Column("used_by", String),
+    Column("used_by", NAME),
     Column("used", Double),
     Column("verdict", Text),
     Column("body", Text, nullable=False),  # the last column, so that SQLite reads the others without it
@@ -81,30 +86,30 @@ REVIEWS: Final = Table(
 EVENTS: Final = Table(
     "review_events",
     METADATA,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("review", String, nullable=False),
+    Column("number", NUMBER, primary_key=True, autoincrement=False),
+    Column("review", NAME, nullable=False),
     Column("at", Double, nullable=False),
-    Column("what", String, nullable=False),
-    Column("who", String, nullable=False),
-    Column("door", String, nullable=False),
-    Column("detail", String, nullable=False),
+    Column("what", NAME, nullable=False),
+    Column("who", NAME, nullable=False),
+    Column("door", NAME, nullable=False),
+    Column("detail", NAME, nullable=False),
     Index("review_events_review", "review", "number"),
 )
 
 DELIVERIES: Final = Table(
     "review_deliveries",
     METADATA,
-    Column("id", String, primary_key=True),
-    Column("review", String, nullable=False),
-    Column("reviewer", String, nullable=False),
-    Column("event", String, nullable=False),
+    Column("id", NAME, primary_key=True),
+    Column("review", NAME, nullable=False),
+    Column("reviewer", NAME, nullable=False),
+    Column("event", NAME, nullable=False),
     Column("created", Double, nullable=False),
     Column("due", Double, nullable=False),
     Column("tries", Integer, nullable=False),
-    Column("state", String, nullable=False),
-    Column("taker", String),
+    Column("state", NAME, nullable=False),
+    Column("taker", NAME),
     Column("held_until", Double, nullable=False),
-    Column("said", String, nullable=False),
+    Column("said", NAME, nullable=False),
     Index("review_deliveries_due", "state", "due"),
     Index("review_deliveries_review", "review"),
 )
@@ -112,8 +117,8 @@ DELIVERIES: Final = Table(
 FACTS: Final = Table(
     "review_facts",
     METADATA,
-    Column("name", String, primary_key=True),
-    Column("number", Integer),
+    Column("name", NAME, primary_key=True),
+    Column("number", NUMBER),
     Column("value", LargeBinary),
 )
 """Facts about the store.
@@ -254,8 +259,9 @@ class Database:
     For one thread at a time.
     """
 
-    def __init__(self, url: str, *, make: bool = True) -> None:
+    def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
         self.path = path_of(url)
+        self.clock = clock or time.time
         missing = "" if make else "pass the gate's store with --store"
         self._file = CoreFile(self.path, SCHEMA, pragmas=("synchronous=FULL", "secure_delete=ON"), missing=missing)
         self.scrub = self._file.checkpoint
@@ -265,6 +271,11 @@ class Database:
 
         The lock is tried at least once.
         """
+
+    def now(self, _db: Connection) -> float:
+        """The database's time within a transaction that has its locks, in Unix seconds. SQLite has no clock of its own,
+        so it is this machine's."""
+        return self.clock()
 
     def exists(self) -> bool:
         """Whether the database file exists."""

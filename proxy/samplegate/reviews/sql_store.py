@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -59,11 +59,12 @@ _BY_ID: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 class SqlReviewStore:
     """The review store in a SQL database, opened at first use. For one thread at a time. All methods raise Unavailable.
 
-    ``make``: whether to create a store that does not exist.
+    ``make``: whether to create a store that does not exist. ``clock``: Unix seconds in place of this
+    machine's, which SQLite uses.
     """
 
-    def __init__(self, url: str, *, make: bool = True) -> None:
-        self.database = Database(url, make=make)
+    def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
+        self.database = Database(url, make=make, clock=clock)
         self._holder = Holder(self.database.path.with_name(f"{self.database.path.name}-holders"))
         self.changed = 0
         """The number of changes so far that watchers must hear of."""
@@ -72,6 +73,10 @@ class SqlReviewStore:
         """Close the database; a later call opens it again."""
         self.database.close()
         self._holder.close(remove=True)
+
+    def wall(self) -> float:
+        """The store's time now, in Unix seconds."""
+        return self.database.clock()
 
     # -- the gate
     # ------------------------------------------------------------------------------------------------------------------
@@ -82,17 +87,17 @@ class SqlReviewStore:
         *,
         stage: Stage,
         waiter: str,
-        now: float,
         seconds: float,
-        until: float | None = 0.0,
+        gives_up: float | None = 0.0,
         own: str = "",
     ) -> Review | None:
         with self.database.writing() as db:
+            now = self.database.now(db)
             self._register(waiter)
             self._release_dead(db, lookup, now)
             for found in _candidates(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
                 if states.verdict_for(found, waiter, now, own) != "none":
-                    taken = states.held(found, waiter=waiter, now=now, seconds=seconds, until=until)
+                    taken = states.held(found, waiter=waiter, now=now, seconds=seconds, gives_up=gives_up)
                     _write(db, found, taken)
                     if found.state == "pending" and found.waiter != taken.waiter:
                         append_event(db, taken, "joined", now)
@@ -120,32 +125,34 @@ class SqlReviewStore:
         if gone:
             db.execute(update(REVIEWS).where(_r.waiter.in_(gone), _r.used_by.is_(None)).values(held_until=now))
 
-    def open(self, review: Review, *, announce: bool, most: int) -> bool:
+    def open(self, review: Review, *, announce: bool, most: int) -> Review | None:
         with self.database.writing() as db:
+            review = states.opened(review, self.database.now(db))
             self._register(review.waiter or "")
             waiting = (
                 select(func.count()).select_from(REVIEWS).where(_r.state == "pending", _r.expires > review.created)
             )
             if db.execute(waiting).scalar_one() >= most:
-                return False
+                return None
             db.execute(insert(REVIEWS), sql_schema.row(review, announced=announce))
             if announce:
                 _deliver(db, review, "review.opened", review.created)
             append_event(db, review, "opened", review.created)
         self.changed += 1
-        return True
+        return review
 
-    def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
+    def renew(self, waiters: Sequence[str], *, seconds: float) -> None:
         with self.database.writing() as db:
+            now = self.database.now(db)
             for first in range(0, len(waiters), AT_A_TIME):
                 theirs = update(REVIEWS).where(
                     _r.waiter.in_(storable_texts(waiters[first : first + AT_A_TIME])), _r.used_by.is_(None)
                 )
                 db.execute(theirs.values(held_until=now + seconds))
 
-    def leave(self, id: str, *, waiter: str, now: float) -> None:
+    def leave(self, id: str, *, waiter: str) -> None:
         with self.database.writing() as db:
-            self._leave(db, _found(db, id), waiter, now)
+            self._leave(db, _found(db, id), waiter, self.database.now(db))
 
     def _leave(self, db: Connection, review: Review | None, waiter: str, now: float) -> None:
         freed = None if review is None else states.left(review, waiter)
@@ -156,8 +163,9 @@ class SqlReviewStore:
             append_event(db, freed, "given back", now)
         self.changed += 1
 
-    def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
+    def withdraw(self, id: str, *, waiter: str, why: str) -> bool:
         with self.database.writing() as db:
+            now = self.database.now(db)
             review = _found(db, id)
             gone = None if review is None else states.withdrawn(review, waiter=waiter, now=now)
             if review is None or gone is None:
@@ -166,10 +174,11 @@ class SqlReviewStore:
             self._end(db, review, gone, "review.withdrawn", now, detail=why)
         return True
 
-    def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
-        scrub = False
+    def use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
+        scrub, changed = False, 0
         with self.database.writing() as db:
-            found = [(_found(db, id), waiter, decision_id) for id, waiter, decision_id in uses]
+            now = self.database.now(db)
+            found = [(_found(db, id), waiter, decision_id) for id, waiter, decision_id in sorted(uses)]
             spent = [
                 (review, states.used(review, waiter=waiter, decision_id=decision_id, now=now), decision_id)
                 for review, waiter, decision_id in found
@@ -179,17 +188,21 @@ class SqlReviewStore:
                 return False
             for review, after, decision_id in spent:
                 assert after is not None
+                if after is review:  # it was used so before
+                    continue
+                changed += 1
                 clean = scrub_verdict(after)  # erase secrets at once
                 scrub = scrub or clean != after
                 _write(db, review, clean)
                 append_event(db, after, "used", now, detail=decision_id)
-        self.changed += 1
+        self.changed += changed
         if scrub:
             self.database.scrub()
         return True
 
-    def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+    def ready(self, lookup: str, *, stage: Stage, waiter: str) -> bool:
         with self.database.reading() as db:
+            now = self.database.now(db)
             return any(
                 states.verdict_for(review, waiter, now) == "decided"
                 for review in _candidates(db, lookup, stage=stage, waiter=waiter, now=now)
@@ -198,8 +211,9 @@ class SqlReviewStore:
     # -- verdicts and ends
     # ------------------------------------------------------------------------------------------------------------------
 
-    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
+    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door) -> Review | Conflict | None:
         with self.database.writing() as db:
+            now = self.database.now(db)
             review = _found(db, id)
             if review is None:
                 return None
@@ -211,19 +225,21 @@ class SqlReviewStore:
             self._end(db, review, outcome, "review.decided", now)
         return outcome
 
-    def expire(self, now: float) -> Sequence[Review]:
-        over = select(_r.id).where(_r.state == "pending", _r.expires <= now).order_by(_r.expires, _r.id)
+    def expire(self) -> Sequence[Review]:
         with self.database.reading() as db:
+            now = self.database.now(db)
+            over = select(_r.id).where(_r.state == "pending", _r.expires <= now).order_by(_r.expires, _r.id)
             ids = db.execute(over).scalars().all()
         return [
             gone
             for first in range(0, len(ids), AT_A_TIME)
-            for gone in self._expire_some(ids[first : first + AT_A_TIME], now)
+            for gone in self._expire_some(ids[first : first + AT_A_TIME])
         ]
 
-    def _expire_some(self, ids: Sequence[str], now: float) -> Sequence[Review]:
+    def _expire_some(self, ids: Sequence[str]) -> Sequence[Review]:
         over = []
         with self.database.writing() as db:
+            now = self.database.now(db)
             for id in ids:
                 review = _found(db, id)
                 gone = None if review is None else states.expired(review, now)
@@ -252,17 +268,18 @@ class SqlReviewStore:
         append_event(db, after, after.state, now, detail=detail)
         self.changed += 1
 
-    def purge(self, before: float) -> int:
+    def purge(self, keep: float) -> int:
         count = 0
-        while some := self._purge_some(before):
+        while some := self._purge_some(keep):
             count += some
         if count:
             self.database.scrub()
         return count
 
-    def _purge_some(self, before: float) -> int:
+    def _purge_some(self, keep: float) -> int:
         with self.database.writing() as db:
-            ids = db.execute(select(_r.id).where(_r.decided < before).limit(AT_A_TIME)).scalars().all()
+            ended = select(_r.id).where(_r.decided < self.database.now(db) - keep).order_by(_r.decided, _r.id)
+            ids = db.execute(ended.limit(AT_A_TIME)).scalars().all()
             if ids:
                 for column in (EVENTS.c.review, _d.review, _r.id):
                     db.execute(delete(column.table).where(column.in_(ids)))
@@ -341,13 +358,14 @@ class SqlReviewStore:
     # ------------------------------------------------------------------------------------------------------------------
 
     def take_deliveries(
-        self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
+        self, reviewers: Sequence[str], *, taker: str, seconds: float, limit: int
     ) -> Sequence[Delivery]:
-        free = or_(_d.taker.is_(None), _d.held_until <= now)
-        due = select(DELIVERIES).where(
-            _d.state == "waiting", _d.due <= now, _d.reviewer.in_(storable_texts(reviewers)), free
-        )
         with self.database.writing() as db:
+            now = self.database.now(db)
+            free = or_(_d.taker.is_(None), _d.held_until <= now)
+            due = select(DELIVERIES).where(
+                _d.state == "waiting", _d.due <= now, _d.reviewer.in_(storable_texts(reviewers)), free
+            )
             found = [
                 sql_schema.delivery(row)
                 for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MAX_DELIVERIES)))
@@ -357,21 +375,21 @@ class SqlReviewStore:
                 _update_delivery(db, one.id, taker=one.taker, held_until=one.held_until)
         return taken
 
-    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
+    def hold_delivery(self, delivery: Delivery, *, seconds: float) -> bool:
         with self.database.writing() as db:
             kept = _waiting(db, delivery)
             if kept is None or kept.taker != delivery.taker:
                 return False
-            _update_delivery(db, kept.id, held_until=now + seconds)
+            _update_delivery(db, kept.id, held_until=self.database.now(db) + seconds)
             return True
 
-    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
-        self._end_delivery(delivery, "done", said, now)
+    def delivered(self, delivery: Delivery, *, said: str) -> None:
+        self._end_delivery(delivery, "done", said)
 
-    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
-        self._end_delivery(delivery, "failed", said, now)
+    def give_up(self, delivery: Delivery, *, said: str) -> None:
+        self._end_delivery(delivery, "failed", said)
 
-    def _end_delivery(self, delivery: Delivery, state: Literal["done", "failed"], said: str, now: float) -> None:
+    def _end_delivery(self, delivery: Delivery, state: Literal["done", "failed"], said: str) -> None:
         """Mark a delivery as done, whatever its lease is, or as failed if the taker still has the lease."""
         with self.database.writing() as db:
             kept = _waiting(db, delivery)
@@ -382,11 +400,13 @@ class SqlReviewStore:
             )
             review = _found(db, kept.review)
             if review is not None:
-                append_event(db, review, "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
+                what: What = "told" if state == "done" else "untold"
+                append_event(db, review, what, self.database.now(db), detail=f"{kept.event}: {said}")
             self.changed += 1
 
-    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
+    def postpone(self, delivery: Delivery, *, wait: float, said: str) -> None:
         with self.database.writing() as db:
+            due = self.database.now(db) + wait
             kept = _waiting(db, delivery)
             if kept is not None and kept.taker == delivery.taker:
                 _update_delivery(

@@ -19,9 +19,12 @@ class ReviewTransactions(Protocol):
 
     Each method is one transaction and may raise Unavailable.
 
-    ``now`` is in Unix seconds. A waiter is the name of one wait in one process; its first 32 hexadecimal digits
-    identify the process. The lease of a waiter ends at ``held_until`` or with its process. Others may then use its
-    verdict.
+    A transaction reads the store's own clock when it has its locks, because the clocks of its processes may differ.
+    Times of reviews are by that clock, in Unix seconds; callers pass spans. Transactions that change reviews take
+    effect one after the other, in the order of their events' numbers.
+
+    A waiter is the name of one wait in one process; its first 32 hexadecimal digits identify the process. The lease of
+    a waiter ends at ``held_until`` or with its process. Others may then use its verdict.
     """
 
     def seek(
@@ -30,60 +33,65 @@ class ReviewTransactions(Protocol):
         *,
         stage: Stage,
         waiter: str,
-        now: float,
         seconds: float,
-        until: float | None = 0.0,
+        gives_up: float | None = 0.0,
         own: str = "",
     ) -> Review | None:
         """Lease to this waiter the oldest verdict that it may use, else the oldest pending review that it may wait for.
 
         None if there is neither.
 
-        ``until``: when the caller of the request gives up, which a pending review then shows; None: not before the
-        review expires.
+        ``gives_up``: seconds until the caller of the request gives up, which a pending review then shows; None: not
+        before the review expires.
 
         ``own``: the review that the request waited for before it was put off; its verdict is never too late for this
         request.
         """
         ...
 
-    def open(self, review: Review, *, announce: bool, most: int) -> bool:
-        """Store a new review. False if ``most`` reviews are already pending.
+    def open(self, review: Review, *, announce: bool, most: int) -> Review | None:
+        """Store a new review with the store's time as its creation; its other times move with it. None if ``most``
+        reviews are already pending.
 
         ``announce``: also put the review's first delivery into the outbox.
         """
         ...
 
-    def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
+    def renew(self, waiters: Sequence[str], *, seconds: float) -> None:
         """Extend the leases of these waiters to ``seconds`` from ``now``."""
         ...
 
-    def leave(self, id: str, *, waiter: str, now: float) -> None:
+    def leave(self, id: str, *, waiter: str) -> None:
         """Release the waiter's lease; the review and its verdict stay."""
         ...
 
-    def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
+    def withdraw(self, id: str, *, waiter: str, why: str) -> bool:
         """Withdraw a pending review. For any other review, only release the waiter's lease."""
         ...
 
-    def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
-        """Mark the verdicts of these (review, waiter, decision_id) as used, all or none. A verdict can be used once."""
+    def use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
+        """Mark the verdicts of these (review, waiter, decision_id) as used, all or none. A verdict can be used once.
+
+        The same uses again change nothing and are True, so that a caller who does not know the outcome may repeat
+        the call.
+        """
         ...
 
-    def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+    def ready(self, lookup: str, *, stage: Stage, waiter: str) -> bool:
         """Whether there is a verdict that this waiter may use. Cheap and read-only."""
         ...
 
-    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
+    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door) -> Review | Conflict | None:
         """Record a verdict. None if there is no such review. A verdict after the deadline leaves the review expired."""
         ...
 
-    def expire(self, now: float) -> Sequence[Review]:
+    def expire(self) -> Sequence[Review]:
         """Mark pending reviews as ``expired`` if their deadline has passed, and return them."""
         ...
 
-    def purge(self, before: float) -> int:
-        """Delete reviews that ended before this time, with their history and deliveries. Return their number."""
+    def purge(self, keep: float) -> int:
+        """Delete reviews that ended more than ``keep`` seconds ago, with their history and deliveries. Return their
+        number."""
         ...
 
     def key(self) -> bytes:
@@ -112,26 +120,33 @@ class ReviewTransactions(Protocol):
         ...
 
     def take_deliveries(
-        self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
+        self, reviewers: Sequence[str], *, taker: str, seconds: float, limit: int
     ) -> Sequence[Delivery]:
         """Lease to the taker the deliveries to these reviewers that are due and free."""
         ...
 
-    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
+    def hold_delivery(self, delivery: Delivery, *, seconds: float) -> bool:
         """Extend the taker's lease on a delivery, without an event. False if another taker has it now."""
         ...
 
-    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None: ...
-    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None: ...
-    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None: ...
+    def delivered(self, delivery: Delivery, *, said: str) -> None: ...
+    def postpone(self, delivery: Delivery, *, wait: float, said: str) -> None:
+        """Repeat the delivery in ``wait`` seconds."""
+        ...
+
+    def give_up(self, delivery: Delivery, *, said: str) -> None: ...
 
 
 class ReviewStore(Protocol):
     """Asynchronous access to a review store: ``await store.write(lambda reviews: reviews.decide(...))``.
 
-    Raises Unavailable. A call runs in another thread: read the clock and anything else that may change before the call,
-    not inside the lambda.
+    Raises Unavailable. A call runs in another thread: read anything that may change before the call, not inside the
+    lambda.
     """
+
+    def wall(self) -> float:
+        """The store's time now, in Unix seconds, to compare with times of reviews. Does not block."""
+        ...
 
     async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
         """Run a call that may change something."""

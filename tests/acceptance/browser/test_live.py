@@ -16,9 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 def decide(site: Site, id: str) -> None:
     """Reject the review through another door."""
     site.run(
-        lambda: site.listener.store.write(
-            lambda store: store.decide(id, Verdict(word="reject"), who="ben", door="cli", now=NOW)
-        )
+        lambda: site.listener.store.write(lambda store: store.decide(id, Verdict(word="reject"), who="ben", door="cli"))
     )
 
 

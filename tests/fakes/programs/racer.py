@@ -12,19 +12,19 @@ import threading
 
 from samplegate.reviews import sql_schema
 from samplegate.reviews.review import Review
-from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NOW, YES, review
 
 
-def act(store: SqlReviewStore, what: str, name: str) -> str:
+def act(store: TimedReviews, what: str, name: str) -> str:
     """The outcome in one word."""
     if what == "decide":
-        return "won" if isinstance(store.decide("rv_a", YES, who=name, door="page", now=NOW + 1), Review) else "lost"
+        return "won" if isinstance(store.at(NOW + 1).decide("rv_a", YES, who=name, door="page"), Review) else "lost"
     if what == "use":
-        return "won" if store.use([("rv_a", "w", name)], now=NOW + 2) else "lost"
+        return "won" if store.at(NOW + 2).use([("rv_a", "w", name)]) else "lost"
     if what == "open":
         return "won" if store.open(review(f"rv_{name}"), announce=True, most=7) else "lost"
-    found = store.seek("sha256:l", stage="request", waiter=name, now=NOW + 2, seconds=10)
+    found = store.at(NOW + 2).seek("sha256:l", stage="request", waiter=name, seconds=10)
     return found.id if found is not None else "none"
 
 
@@ -35,7 +35,7 @@ def race(url: str, what: str, number: str, threads: int) -> None:
     outcomes: list[str] = []
 
     def run(name: str) -> None:
-        store = SqlReviewStore(url)
+        store = TimedReviews(url)
         store.last_change()
         ready.wait()
         go.wait()

@@ -60,7 +60,7 @@ class Store(sql_store.SqlReviewStore):
 
     point: str | None = None
 
-    def open(self, review: Review, **values: Any) -> bool:
+    def open(self, review: Review, **values: Any) -> Review | None:
         done = super().open(review, **values)
         say(opened=review.id)
         if self.point == "opened":

@@ -24,6 +24,7 @@ from samplegate.cli.reviews import watch
 from samplegate.reviews.review import Conflict, Edits, Filter, Review, Verdict
 from samplegate.reviews.sql_store import SqlReviewStore
 from tests.fakes import reviews as made
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.shell import Ended
 from tests.paths import ROOT
 
@@ -38,8 +39,8 @@ Command = Callable[..., Ended]
 
 
 @pytest.fixture
-def store(tmp_path: Path, empty_store: Callable[[Path], str]) -> Iterator[SqlReviewStore]:
-    kept = SqlReviewStore(empty_store(tmp_path))
+def store(tmp_path: Path, empty_store: Callable[[Path], str]) -> Iterator[TimedReviews]:
+    kept = TimedReviews(empty_store(tmp_path))
     kept.last_change()
     yield kept
     kept.close()
@@ -87,15 +88,16 @@ def process(tmp_path: Path) -> Command:
     return run
 
 
-def put(store: SqlReviewStore, review: Review, id: str = "aaa", **values: Any) -> str:
+def put(store: TimedReviews, review: Review, id: str = "aaa", **values: Any) -> str:
     """Open a review that has been pending since a moment, and expires after a quarter of an hour."""
     now = time.time()
     whole = replace(review, **{"id": f"rv_{id}".ljust(27, "x"), "created": now - 5, "expires": now + 900, **values})
-    assert store.open(whole, announce=False, most=99)
+    assert store.at(whole.created).open(whole, announce=False, most=99)
+    store.at(time.time())
     return whole.id
 
 
-def verdict(store: SqlReviewStore, id: str) -> Verdict | None:
+def verdict(store: TimedReviews, id: str) -> Verdict | None:
     found = store.get(id)
     assert found is not None
     return found.verdict
@@ -116,12 +118,12 @@ FORM: Final = made.form(
 )
 
 
-def test_what_waits_is_listed_oldest_first(store: SqlReviewStore, reviews: Command) -> None:
+def test_what_waits_is_listed_oldest_first(store: TimedReviews, reviews: Command) -> None:
     put(store, made.review(), "aaa")
     put(store, made.form(a="string"), "bbb", created=time.time())
     put(store, made.review(), "ccc", expires=time.time() - 1)
     put(store, made.review(), "ddd")
-    store.decide("rv_ddd".ljust(27, "x"), Verdict(word="approve"), who="bob", door="page", now=time.time())
+    store.decide("rv_ddd".ljust(27, "x"), Verdict(word="approve"), who="bob", door="page")
     ended = reviews("list")
     head, *rows = ended.out.splitlines()
     assert (0, "") == (ended.code, ended.err)
@@ -134,14 +136,14 @@ def test_what_waits_is_listed_oldest_first(store: SqlReviewStore, reviews: Comma
 
 
 def test_a_list_says_how_long_the_request_waits_beside_how_long_a_verdict_is_taken(
-    store: SqlReviewStore, reviews: Command
+    store: TimedReviews, reviews: Command
 ) -> None:
     now = time.time()
     put(store, made.review(), "aaa", created=now - 9, answers_until=now + 600)
     put(store, made.review(), "bbb", created=now - 8, answers_until=now - 1)
     put(store, made.review(), "ccc", created=now - 7)
     put(store, made.review(), "ddd", created=now - 6, answers_until=now + 600)
-    store.decide("rv_ddd".ljust(27, "x"), Verdict(word="approve"), who="bob", door="page", now=now)
+    store.decide("rv_ddd".ljust(27, "x"), Verdict(word="approve"), who="bob", door="page")
     rows = [[cell.strip() for cell in re.split(r"  +", row)] for row in reviews("list", "--all").out.splitlines()[1:]]
     assert {
         "rv_aaaxxxxx": ["9 min", "14 min"],
@@ -151,7 +153,7 @@ def test_a_list_says_how_long_the_request_waits_beside_how_long_a_verdict_is_tak
     } == {row[0]: row[2:4] for row in rows}
 
 
-def test_what_has_run_out_hides_nothing_that_waits(store: SqlReviewStore, reviews: Command) -> None:
+def test_what_has_run_out_hides_nothing_that_waits(store: TimedReviews, reviews: Command) -> None:
     for n in range(7):
         put(store, made.review(), f"a{n}", created=time.time() - 90 + n, expires=time.time() - 1)
     for n in range(3):
@@ -161,7 +163,7 @@ def test_what_has_run_out_hides_nothing_that_waits(store: SqlReviewStore, review
     assert "only the oldest 2 are shown; use --limit to show more" == lines[-1]
 
 
-def test_lists_take_filters_and_are_json_for_programs(store: SqlReviewStore, reviews: Command) -> None:
+def test_lists_take_filters_and_are_json_for_programs(store: TimedReviews, reviews: Command) -> None:
     for id in ("aaa", "bbb"):
         put(store, made.review(reviewer="ops" if id == "aaa" else "dba"), id)
     put(store, made.review(), "ccc", expires=time.time() - 1)
@@ -175,7 +177,7 @@ def test_lists_take_filters_and_are_json_for_programs(store: SqlReviewStore, rev
     assert "no pending reviews\n" == reviews("list", "--server", "other").out
 
 
-def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: SqlReviewStore, reviews: Command) -> None:
+def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: TimedReviews, reviews: Command) -> None:
     picture = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
     params = {
         "messages": [made.said("Classify this"), made.said("Sure", "assistant"), {"role": "user", "content": picture}],
@@ -202,7 +204,7 @@ def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: SqlRevi
     assert params == json.loads(reviews("show", "rv_aaa", "--json").out)["request"]
 
 
-def test_a_form_is_shown_with_its_constraints(store: SqlReviewStore, reviews: Command) -> None:
+def test_a_form_is_shown_with_its_constraints(store: TimedReviews, reviews: Command) -> None:
     put(store, FORM)
     shown = reviews("show", "aaa").out
     for text in (
@@ -215,7 +217,7 @@ def test_a_form_is_shown_with_its_constraints(store: SqlReviewStore, reviews: Co
         assert f"  | {text}" in shown or f"  |     {text}" in shown
 
 
-def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: SqlReviewStore, reviews: Command) -> None:
+def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: TimedReviews, reviews: Command) -> None:
     many = [f"c{n}" for n in range(45)]
     put(
         store,
@@ -256,7 +258,7 @@ def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: SqlR
     ],
 )
 def test_a_list_is_typed_with_commas_or_again(
-    store: SqlReviewStore, reviews: Command, pairs: list[str], tags: list[str]
+    store: TimedReviews, reviews: Command, pairs: list[str], tags: list[str]
 ) -> None:
     id = put(store, made.form([], m={"type": "array", "items": {"type": "string", "enum": ["p", "q", "x,y"]}}))
     assert 0 == reviews("answer", "aaa", "--accept", *pairs).code
@@ -269,7 +271,7 @@ def test_how_lists_and_booleans_are_written_is_told(reviews: Command) -> None:
     assert "boolean: b=yes or b=no" in told
 
 
-def test_an_address_is_shown_with_its_host_apart_and_what_to_beware_of(store: SqlReviewStore, reviews: Command) -> None:
+def test_an_address_is_shown_with_its_host_apart_and_what_to_beware_of(store: TimedReviews, reviews: Command) -> None:
     put(store, made.address("https://xn--pypal-4ve.com/in?state=xyz"))
     shown = reviews("show", "aaa").out
     assert "host: xn--pypal-4ve.com\n  displayed as: pаypal.com\n  WARNING: " in shown
@@ -280,7 +282,7 @@ def test_an_address_is_shown_with_its_host_apart_and_what_to_beware_of(store: Sq
 @pytest.mark.parametrize(
     "hostile", ["\x1b]0;owned\x07\x1b[2J", "\u202etxt.exe", "a\rreview rv_b: approved", "\ud800", "\x9b31m", "\u2028x"]
 )
-def test_nothing_that_a_server_says_drives_the_terminal(store: SqlReviewStore, reviews: Command, hostile: str) -> None:
+def test_nothing_that_a_server_says_drives_the_terminal(store: TimedReviews, reviews: Command, hostile: str) -> None:
     put(
         store,
         made.form(
@@ -320,13 +322,13 @@ def test_nothing_that_a_server_says_drives_the_terminal(store: SqlReviewStore, r
     assert text.isprintable()
 
 
-def test_lines_of_a_server_never_pass_for_lines_of_ours(store: SqlReviewStore, process: Command) -> None:
+def test_lines_of_a_server_never_pass_for_lines_of_ours(store: TimedReviews, process: Command) -> None:
     put(store, made.review(params={"messages": [made.said("hello\nreview rv_b: approved\r\n  digest     sha256:0")]}))
     assert {"  | review rv_b: approved", "  |   digest     sha256:0"} <= set(process("show", "aaa").out.splitlines())
 
 
 def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(
-    store: SqlReviewStore, process: Command, tmp_path: Path
+    store: TimedReviews, process: Command, tmp_path: Path
 ) -> None:
     id = put(store, made.review())
     (tmp_path / "messages.json").write_text(json.dumps([made.said("Classify that")]), "utf-8")
@@ -354,16 +356,16 @@ def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(
     assert Verdict(word="approve", edits=edits) == found.verdict
 
 
-def test_who_waits_gets_it(store: SqlReviewStore, reviews: Command) -> None:
+def test_who_waits_gets_it(store: TimedReviews, reviews: Command) -> None:
     id = put(store, made.review(), waiter="w", held_until=time.time() + 60)
     ended = reviews("approve", "aaa", "--as", "bob")
     assert ended.out.endswith("the waiting request now gets this decision\n")
-    found = store.seek(made.DIGEST, stage="request", waiter="w", now=time.time(), seconds=5)
+    found = store.seek(made.DIGEST, stage="request", waiter="w", seconds=5)
     assert found is not None
     assert (id, "bob", Verdict(word="approve")) == (found.id, found.who, found.verdict)
 
 
-def test_a_second_verdict_is_told_of_the_first_and_changes_nothing(store: SqlReviewStore, process: Command) -> None:
+def test_a_second_verdict_is_told_of_the_first_and_changes_nothing(store: TimedReviews, process: Command) -> None:
     id = put(store, made.review())
     assert 0 == process("reject", "aaa", "--reason", "not now", "--tell-server").code
     ended = process("approve", "aaa", "--as", "bob")
@@ -372,7 +374,7 @@ def test_a_second_verdict_is_told_of_the_first_and_changes_nothing(store: SqlRev
     assert Verdict(word="reject", reason="not now", tell_server=True) == verdict(store, id)
 
 
-def test_a_verdict_after_its_time_is_refused(store: SqlReviewStore, reviews: Command) -> None:
+def test_a_verdict_after_its_time_is_refused(store: TimedReviews, reviews: Command) -> None:
     id = put(store, made.review(), expires=time.time() - 1)
     ended = reviews("approve", "aaa")
     assert 1 == ended.code
@@ -380,7 +382,7 @@ def test_a_verdict_after_its_time_is_refused(store: SqlReviewStore, reviews: Com
     assert None is verdict(store, id)
 
 
-def test_edits_beyond_a_bound_are_problems_at_their_fields(store: SqlReviewStore, reviews: Command) -> None:
+def test_edits_beyond_a_bound_are_problems_at_their_fields(store: TimedReviews, reviews: Command) -> None:
     id = put(store, made.review())
     ended = reviews("approve", "aaa", "--model", "huge", "--max-tokens", "501")
     assert 1 == ended.code
@@ -391,7 +393,7 @@ def test_edits_beyond_a_bound_are_problems_at_their_fields(store: SqlReviewStore
     assert None is verdict(store, id)
 
 
-def test_another_digest_than_was_seen_is_refused(store: SqlReviewStore, reviews: Command) -> None:
+def test_another_digest_than_was_seen_is_refused(store: TimedReviews, reviews: Command) -> None:
     id = put(store, made.review())
     ended = reviews("approve", "aaa", "--digest", "sha256:" + "cd" * 32)
     assert (1, None) == (ended.code, verdict(store, id))
@@ -399,7 +401,7 @@ def test_another_digest_than_was_seen_is_refused(store: SqlReviewStore, reviews:
     assert 0 == reviews("approve", "aaa", "--digest", made.DIGEST).code
 
 
-def test_a_form_is_filled_in_with_the_types_that_it_asks_for(store: SqlReviewStore, reviews: Command) -> None:
+def test_a_form_is_filled_in_with_the_types_that_it_asks_for(store: TimedReviews, reviews: Command) -> None:
     id = put(store, FORM)
     pairs = ["port=443", "ratio=0.5", "sure=yes", "color=g", "tags=a", "tags=b", "password=a=b"]
     assert 0 == reviews("answer", "aaa", "--accept", *pairs).code
@@ -409,7 +411,7 @@ def test_a_form_is_filled_in_with_the_types_that_it_asks_for(store: SqlReviewSto
 
 
 def test_what_does_not_fit_the_form_is_told_at_its_field_and_can_be_mended(
-    store: SqlReviewStore, reviews: Command
+    store: TimedReviews, reviews: Command
 ) -> None:
     id = put(store, FORM)
     ended = reviews("answer", "aaa", "--accept", "port=http", "color=blue", "colour=r", "sure=maybe")
@@ -429,14 +431,14 @@ def test_what_does_not_fit_the_form_is_told_at_its_field_and_can_be_mended(
     ],
 )
 def test_an_elicitation_may_be_declined_cancelled_or_accepted(
-    store: SqlReviewStore, reviews: Command, review: Review, arguments: list[str], result: dict[str, Any]
+    store: TimedReviews, reviews: Command, review: Review, arguments: list[str], result: dict[str, Any]
 ) -> None:
     id = put(store, review)
     assert 0 == reviews("answer", "aaa", *arguments).code
     assert Verdict(word="answer", result=result) == verdict(store, id)
 
 
-def test_sampling_is_answered_with_a_text(store: SqlReviewStore, reviews: Command) -> None:
+def test_sampling_is_answered_with_a_text(store: TimedReviews, reviews: Command) -> None:
     id = put(store, made.review())
     assert 0 == reviews("answer", "aaa", "--text", "It is spam").code
     found = verdict(store, id)
@@ -472,7 +474,7 @@ def test_sampling_is_answered_with_a_text(store: SqlReviewStore, reviews: Comman
     ],
 )
 def test_wrong_usage_leaves_with_two_and_says_why(
-    store: SqlReviewStore, reviews: Command, arguments: list[str], says: str
+    store: TimedReviews, reviews: Command, arguments: list[str], says: str
 ) -> None:
     put(store, made.review(), "aaa")
     put(store, FORM, "abb")
@@ -484,7 +486,7 @@ def test_wrong_usage_leaves_with_two_and_says_why(
 
 
 def test_the_store_is_named_by_the_line_the_variable_or_the_settings_of_serve(
-    store: SqlReviewStore, reviews: Command, tmp_path: Path
+    store: TimedReviews, reviews: Command, tmp_path: Path
 ) -> None:
     put(store, made.review())
     url = f"sqlite:{tmp_path / 'reviews.db'}"
@@ -502,21 +504,21 @@ def test_the_store_is_named_by_the_line_the_variable_or_the_settings_of_serve(
         assert (0, 2) == (ended.code, len(ended.out.splitlines())), ended.err
 
 
-def test_no_content_reaches_stderr(store: SqlReviewStore, reviews: Command) -> None:
+def test_no_content_reaches_stderr(store: TimedReviews, reviews: Command) -> None:
     put(store, made.form(a={"type": "integer"}, b={"type": "string", "format": "email"}))
     ended = reviews("answer", "aaa", "--accept", "a=hunter2", "b=hunter2")
     assert 1 == ended.code
     assert "hunter2" not in ended.err
 
 
-def test_a_terminal_without_unicode_is_shown_all_the_same(store: SqlReviewStore, process: Command) -> None:
+def test_a_terminal_without_unicode_is_shown_all_the_same(store: TimedReviews, process: Command) -> None:
     put(store, made.review(params={"messages": [made.said("naïve 日本")]}))
     ended = process("show", "aaa", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert 0 == ended.code
     assert "na\\xefve \\u65e5\\u672c" in ended.out
 
 
-def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(store: SqlReviewStore, tmp_path: Path) -> None:
+def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(store: TimedReviews, tmp_path: Path) -> None:
     first = put(store, made.review(), "aaa")
     put(store, made.review(reviewer="dba"), "ddd")
     line = [sys.executable, "-u", "-m", "samplegate", "reviews", "watch", "--reviewer", "ops", "--json"]
@@ -534,27 +536,27 @@ def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(store: SqlR
         assert ("pending", first[:11]) == seen()
         second = put(store, made.form(a="string"), "bbb")
         assert ("opened", second[:11]) == seen()
-        store.decide(second, Verdict(word="reject"), who="bob", door="page", now=time.time())
+        store.decide(second, Verdict(word="reject"), who="bob", door="page")
         assert ("rejected", second[:11]) == seen()
         watcher.send_signal(signal.SIGINT)
         assert 130 == watcher.wait(20)
         alarm.cancel()
 
 
-def test_commands_and_a_gate_that_race_have_one_winner(store: SqlReviewStore, process: Command) -> None:
+def test_commands_and_a_gate_that_race_have_one_winner(store: TimedReviews, process: Command) -> None:
     id = put(store, made.review())
     codes: list[int] = []
     racers = [threading.Thread(target=lambda: codes.append(process("approve", "aaa").code)) for _ in range(4)]
     for racer in racers:
         racer.start()
-    mine = store.decide(id, Verdict(word="reject"), who="bob", door="page", now=time.time())
+    mine = store.decide(id, Verdict(word="reject"), who="bob", door="page")
     for racer in racers:
         racer.join(50)
     assert sorted([isinstance(mine, Conflict), *map(bool, codes)]) == [False, True, True, True, True]
 
 
 def test_a_watcher_goes_on_when_the_store_comes_back(
-    store: SqlReviewStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: TimedReviews, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(store, made.review(), "aaa")
     path = tmp_path / "reviews.db"
@@ -580,13 +582,13 @@ def test_a_watcher_goes_on_when_the_store_comes_back(
     assert "retrying" in err
 
 
-def test_a_store_is_found_without_a_home_folder(store: SqlReviewStore, process: Command, tmp_path: Path) -> None:
+def test_a_store_is_found_without_a_home_folder(store: TimedReviews, process: Command, tmp_path: Path) -> None:
     put(store, made.review())
     ended = process("list", "--store", f"sqlite:{tmp_path / 'reviews.db'}", SAMPLEGATE_STATE="", HOME="")
     assert (0, "") == (ended.code, ended.err)
 
 
-def test_what_was_said_of_it_so_far_is_shown_with_who_said_it(store: SqlReviewStore, reviews: Command) -> None:
+def test_what_was_said_of_it_so_far_is_shown_with_who_said_it(store: TimedReviews, reviews: Command) -> None:
     put(store, made.review())
     assert 0 == reviews("reject", "aaa", "--as", "ann").code
     shown = reviews("show", "aaa").out.split("history:\n")[1]

@@ -111,7 +111,7 @@ async def test_a_verdict_that_comes_too_late_is_no_fault_of_the_hook(out: Outsid
         asked = await out.ask()
 
         async def first(_reader: Any, writer: Any) -> None:
-            out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
+            out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page")
             writer.write(ok(APPROVE))
 
         hook.behave = first
@@ -140,7 +140,7 @@ async def test_the_answer_to_news_decides_nothing(out: Outside) -> None:
         async with running(out.outbox()):
             await out.store.until(lambda: out.store.one.state == "done")
             hook.says = ok(APPROVE)
-            out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+            out.store.withdraw(asked.id, waiter="w", why="")
             await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
     assert "withdrawn" == out.store.reviews[asked.id].state
     assert [] == out.log.lines

@@ -28,7 +28,7 @@ class Failing(MemoryReviews):
     earlier verdict."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(wall)
         self.fails: dict[str, int] = {}
         self.failed = anyio.Event()
         self.looked, self.looking = 0, anyio.Event()
@@ -142,7 +142,7 @@ async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_w
             await store.looking.wait()
             store.looking = anyio.Event()
         touched.append(sum(event.review == before.id and event.what == "joined" for event in store.events))
-        store.decide(fresh[0].id, Verdict(word="approve"), who="ana", door="page", now=wall())
+        store.decide(fresh[0].id, Verdict(word="approve"), who="ana", door="page")
 
     release = await r.settled(*pushed(ASK, policy=POLICY), waits_and_answers)
     assert isinstance(release.outcome, Answered)

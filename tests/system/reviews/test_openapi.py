@@ -68,7 +68,7 @@ def reopened() -> None:
             await LISTENER.open_review(msgspec.structs.replace(each, created=LISTENER.now, expires=LISTENER.now + 900))
         gone = msgspec.structs.replace(REVIEWS[0], id=f"rv_{len(REVIEWS):024d}")
         await LISTENER.open_review(msgspec.structs.replace(gone, created=LISTENER.now, expires=LISTENER.now + 900))
-        LISTENER.store.decide(gone.id, Verdict(word="reject", reason="no"), who="ann", door="cli", now=LISTENER.now)
+        LISTENER.store.decide(gone.id, Verdict(word="reject", reason="no"), who="ann", door="cli")
 
     asyncio.run(fill())
 

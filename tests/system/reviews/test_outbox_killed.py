@@ -25,8 +25,9 @@ pytestmark = pytest.mark.anyio
 async def kept(url: str) -> tuple[AsyncReviewStore, Review]:
     store, now = AsyncReviewStore(url), time.time()
     asked = review(created=now, expires=now + 900)
-    assert await store.write(lambda reviews: reviews.open(asked, announce=True, most=10))
-    return store, asked
+    opened = await store.write(lambda reviews: reviews.open(asked, announce=True, most=10))
+    assert opened is not None
+    return store, opened
 
 
 @pytest.mark.timeout(120)
@@ -52,7 +53,8 @@ async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tm
         await process.wait()
         hook.behave = None
 
-        decided = asyncio.Event()
+        store.close()
+        store, decided = AsyncReviewStore(url, clock=lambda: time.time() + LEASE + 1), asyncio.Event()
         stop = store.watch(decided.set)
         out.tell(hook)
         async with running(out.outbox(store=store, wall=lambda: time.time() + LEASE + 1)):
@@ -79,7 +81,8 @@ async def test_the_real_store_keeps_what_is_tried_again(tmp_path: Path, monkeypa
     monkeypatch.setattr(SqlReviewStore, "postpone", postpone)
     first, asked = await kept(f"sqlite:{tmp_path / 'reviews.db'}")
     first.close()
-    store, out = AsyncReviewStore(f"sqlite:{tmp_path / 'reviews.db'}"), Outside(tmp_path)
+    out = Outside(tmp_path)
+    store = AsyncReviewStore(f"sqlite:{tmp_path / 'reviews.db'}", clock=out.clock)
     out.clock.now = asked.created
     told = asyncio.Event()
     stop = store.watch(told.set)

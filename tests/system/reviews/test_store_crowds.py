@@ -13,7 +13,7 @@ from sqlalchemy import Connection, event, insert
 from samplegate.reviews import sql_schema
 from samplegate.reviews.review import Filter, State
 from samplegate.reviews.sql_schema import REVIEWS
-from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.sqlite_steps import steps
 from tests.fakes.stored_reviews import NOW, YES, review
 
@@ -21,10 +21,10 @@ PENDING, ENDED = 1_000, 20_000
 ENDS: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withdrawn")
 
 
-def filled(path: Path, pending: int, ended: int) -> SqlReviewStore:
+def filled(path: Path, pending: int, ended: int) -> TimedReviews:
     """A store with this many reviews. The pending ones are the oldest, half of all belong to one reviewer, and the same
     request occurs again and again."""
-    store = SqlReviewStore(f"sqlite:{path}")
+    store = TimedReviews(f"sqlite:{path}")
     plain = sql_schema.row(review(), announced=False)
     waiting = [
         {"id": f"rv_p{n}", "lookup": f"l{n % 100}", "created": NOW + n, "expires": NOW + 1e9, "state": "pending"}
@@ -48,7 +48,7 @@ def filled(path: Path, pending: int, ended: int) -> SqlReviewStore:
     return store
 
 
-CALLS: dict[str, Callable[[SqlReviewStore], object]] = {
+CALLS: dict[str, Callable[[TimedReviews], object]] = {
     "list what is pending": lambda store: store.list(Filter(states=("pending",))),
     "list the oldest that is pending": lambda store: store.list(
         Filter(states=("pending",), limit=5, oldest_first=True)
@@ -60,33 +60,33 @@ CALLS: dict[str, Callable[[SqlReviewStore], object]] = {
     "list what waits for one reviewer": lambda store: store.list(
         Filter(states=("pending",), reviewers=("ops",), kind="sampling", limit=5)
     ),
-    "seek": lambda store: store.seek("l7", stage="request", waiter="w", now=NOW + 1, seconds=1),
-    "seek nothing": lambda store: store.seek("l?", stage="request", waiter="w", now=NOW + 1, seconds=1),
+    "seek": lambda store: store.at(NOW + 1).seek("l7", stage="request", waiter="w", seconds=1),
+    "seek nothing": lambda store: store.at(NOW + 1).seek("l?", stage="request", waiter="w", seconds=1),
     "last change": lambda store: store.last_change(),
     "changes": lambda store: store.changes(0, 100),
-    "expire": lambda store: store.expire(NOW + 1),
-    "purge": lambda store: store.purge(NOW),
-    "renew": lambda store: store.renew(["w"], now=NOW + 1, seconds=1),
-    "decide": lambda store: store.decide("rv_p3", YES, who="ann", door="page", now=NOW + 1),
-    "take": lambda store: store.take_deliveries(["ops"], taker="t", now=NOW, seconds=1, limit=10),
+    "expire": lambda store: store.at(NOW + 1).expire(),
+    "purge": lambda store: store.at(NOW).purge(0.0),
+    "renew": lambda store: store.at(NOW + 1).renew(["w"], seconds=1),
+    "decide": lambda store: store.at(NOW + 1).decide("rv_p3", YES, who="ann", door="page"),
+    "take": lambda store: store.at(NOW).take_deliveries(["ops"], taker="t", seconds=1, limit=10),
 }
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReviewStore]:
+def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedReviews]:
     store = filled(tmp_path_factory.mktemp("few") / "r.db", PENDING // 10, ENDED // 10)
     yield store
     store.close()
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReviewStore]:
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedReviews]:
     store = filled(tmp_path_factory.mktemp("many") / "r.db", PENDING, ENDED)
     yield store
     store.close()
 
 
-def worked(store: SqlReviewStore, call: Callable[[SqlReviewStore], object]) -> int:
+def worked(store: TimedReviews, call: Callable[[TimedReviews], object]) -> int:
     """SQLite's instructions during a call, on whichever connection."""
     with store.database.reading() as db:
         connection = db.connection.driver_connection
@@ -95,18 +95,18 @@ def worked(store: SqlReviewStore, call: Callable[[SqlReviewStore], object]) -> i
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ten_times_the_reviews_take_as_much_work(few: SqlReviewStore, many: SqlReviewStore, name: str) -> None:
+def test_ten_times_the_reviews_take_as_much_work(few: TimedReviews, many: TimedReviews, name: str) -> None:
     small, large = worked(few, CALLS[name]), worked(many, CALLS[name])
     assert 0 < large < 2 * small
 
 
-def test_counting_those_that_wait_walks_over_them_alone(many: SqlReviewStore) -> None:
+def test_counting_those_that_wait_walks_over_them_alone(many: TimedReviews) -> None:
     assert 0 < worked(many, lambda store: store.pending()) < 25 * PENDING
 
 
 @pytest.mark.parametrize("name", [*CALLS, "count", "open", "starting"])
-def test_every_statement_goes_by_an_index(few: SqlReviewStore, name: str) -> None:
-    calls: dict[str, Callable[[SqlReviewStore], object]] = {
+def test_every_statement_goes_by_an_index(few: TimedReviews, name: str) -> None:
+    calls: dict[str, Callable[[TimedReviews], object]] = {
         **CALLS,
         "count": lambda store: store.pending(),
         "open": lambda store: store.open(review("rv_new"), announce=True, most=1),

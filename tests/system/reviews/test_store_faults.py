@@ -88,11 +88,11 @@ def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(
     store.open(review(), announce=False, most=9)
     with locked(path):
         with pytest.raises(Unavailable, match="another process has locked it"):
-            store.decide("rv_a", YES, who="ann", door="page", now=NOW)
+            store.decide("rv_a", YES, who="ann", door="page")
         found = store.get("rv_a")
         assert found is not None
         assert "pending" == found.state
-    assert store.decide("rv_a", YES, who="ann", door="page", now=NOW) is not None
+    assert store.decide("rv_a", YES, who="ann", door="page") is not None
 
 
 def test_a_lock_that_is_given_back_in_time_is_waited_for(store: SqlReviewStore, path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_lock_that_is_given_back_in_time_is_waited_for(store: SqlReviewStore, 
 
     def decide() -> None:
         begun.set()
-        done.append(store.decide("rv_a", YES, who="ann", door="page", now=NOW))
+        done.append(store.decide("rv_a", YES, who="ann", door="page"))
 
     with locked(path):
         thread = threading.Thread(target=decide)
@@ -121,7 +121,7 @@ async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, mo
 
     async def decide() -> None:
         with pytest.raises(Unavailable):
-            await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
+            await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page"))
         refused.append(1)
 
     with locked(path), anyio.fail_after(10):  # forty timeouts would be 12 s
@@ -153,9 +153,9 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
             with pytest.raises(
                 Unavailable, match=r"review store: a call has not finished within 0\.05s; check the disk"
             ):
-                await store.write(lambda reviews: reviews.expire(NOW))
+                await store.write(lambda reviews: reviews.expire())
             over.set()
-        assert [] == await store.write(lambda reviews: reviews.expire(NOW))
+        assert [] == await store.write(lambda reviews: reviews.expire())
     finally:
         over.set()
         store.close()
@@ -168,7 +168,7 @@ async def test_a_fault_tells_watchers_nothing(path: Path, monkeypatch: pytest.Mo
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     store.watch(lambda: told.append(1))
     with locked(path), pytest.raises(Unavailable):
-        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page"))
     assert [] == told
     store.close()
 
@@ -184,7 +184,7 @@ async def test_a_call_that_is_cancelled_once_begun_is_carried_out_and_told(path:
             scope.cancel()
 
         store.watch(nudge)
-        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page"))
         await anyio.lowlevel.checkpoint()
         told.append(2)
     found = await store.read(lambda reviews: reviews.get("rv_a"))
@@ -195,11 +195,12 @@ async def test_a_call_that_is_cancelled_once_begun_is_carried_out_and_told(path:
 
 def test_a_file_that_is_gone_holds_no_verdict_and_a_new_one_takes_its_place(store: SqlReviewStore, path: Path) -> None:
     store.open(review(waiter="w", held_until=NOW + 50), announce=False, most=9)
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW)
+    store.decide("rv_a", YES, who="ann", door="page")
     for file in path.parent.iterdir():
         file.unlink()
-    assert not store.use([("rv_a", "w", "d")], now=NOW + 1)
-    assert ([], 0, True) == (store.list(Filter()), store.last_change(), store.open(review(), announce=False, most=9))
+    assert not store.use([("rv_a", "w", "d")])
+    assert ([], 0) == (store.list(Filter()), store.last_change())
+    assert store.open(review(), announce=False, most=9)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -230,21 +231,21 @@ def test_a_full_disk_is_unavailable_and_leaves_no_half_review(
     with pytest.raises(Unavailable, match="its disk is full; free disk space"):
         store.open(review("rv_b", params={"text": "x" * 1_000_000}), announce=True, most=9)
     assert (None, [], ["rv_a"]) == (store.get("rv_b"), store.history("rv_b"), [one.id for one in store.list(Filter())])
-    assert store.decide("rv_a", YES, who="ann", door="page", now=NOW) is not None
+    assert store.decide("rv_a", YES, who="ann", door="page") is not None
 
 
 def test_a_secret_that_has_served_is_in_no_file_of_the_store(store: SqlReviewStore, path: Path) -> None:
     store.open(form(waiter="w", held_until=NOW + 9), announce=False, most=9)
-    store.decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page", now=NOW)
+    store.decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page")
     assert b"hunter2" in b"".join(file.read_bytes() for file in path.parent.iterdir())
-    store.use([("rv_f", "w", "d")], now=NOW)
+    store.use([("rv_f", "w", "d")])
     assert b"hunter2" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
 def test_what_is_forgotten_is_in_no_file_of_the_store(store: SqlReviewStore, path: Path) -> None:
-    store.open(review(params={"text": "remember me" * 10_000}), announce=False, most=9)
-    store.expire(NOW + 100)
-    store.purge(NOW + 101)
+    store.open(review(params={"text": "remember me" * 10_000}, expires=NOW), announce=False, most=9)
+    assert 1 == len(store.expire())
+    assert 1 == store.purge(0.0)
     assert b"remember me" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
@@ -255,9 +256,7 @@ async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
     store.close()
     found = await store.read(lambda reviews: reviews.get("rv_a"))
     assert found is not None
-    assert isinstance(
-        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)), Review
-    )
+    assert isinstance(await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page")), Review)
     store.close()
 
 
@@ -268,7 +267,7 @@ async def test_closing_waits_for_a_call_under_way(path: Path) -> None:
     done: list[object] = []
 
     async def decide() -> None:
-        done.append(await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)))
+        done.append(await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page")))
 
     async with anyio.create_task_group() as group:
         group.start_soon(decide)

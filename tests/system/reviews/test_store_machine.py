@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from samplegate.reviews.review import Filter, State, Verdict
-from samplegate.reviews.sql_store import SqlReviewStore
-from samplegate.reviews.store import ReviewTransactions
-from tests.fakes.review_store import MemoryReviews
+from tests.fakes.review_store import MemoryReviews, TimedReviews
 from tests.fakes.stored_reviews import NO, NOW, YES, filled, review
 from tests.profiles import share
 
@@ -30,8 +28,8 @@ class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.real = SqlReviewStore(f"sqlite:{Path(self.folder.name) / 'r.db'}")
-        self.model: ReviewTransactions = MemoryReviews()
+        self.real = TimedReviews(f"sqlite:{Path(self.folder.name) / 'r.db'}")
+        self.model = MemoryReviews()
         self.now = NOW
         self.born = 0
         self.held: list[tuple[Any, Any]] = []
@@ -70,47 +68,47 @@ class Twins(RuleBasedStateMachine):
             **{name: getattr(one, name) for name in ("lookup", "waiter", "held_until", "created", "late")},
             expires=self.now + wait,
         )
-        if self.both(lambda store: store.open(one, announce=announce, most=4)):
+        if self.both(lambda store: store.at(self.now).open(one, announce=announce, most=4)):
             self.born += 1
 
     @rule(lookup=LOOKUPS, waiter=WAITERS)
     def seek(self, lookup: str, waiter: str) -> None:
-        self.both(lambda store: store.seek(lookup, stage="request", waiter=waiter, now=self.now, seconds=5))
+        self.both(lambda store: store.at(self.now).seek(lookup, stage="request", waiter=waiter, seconds=5))
 
     @rule(waiters=st.lists(WAITERS, unique=True))
     def renew(self, waiters: list[str]) -> None:
-        self.both(lambda store: store.renew(waiters, now=self.now, seconds=5))
+        self.both(lambda store: store.at(self.now).renew(waiters, seconds=5))
 
     @rule(id=IDS, verdict=st.sampled_from([YES, NO, filled(a="b")]))
     def decide(self, id: str, verdict: Verdict) -> None:
-        self.both(lambda store: store.decide(id, verdict, who="ann", door="page", now=self.now))
+        self.both(lambda store: store.at(self.now).decide(id, verdict, who="ann", door="page"))
 
     @rule(id=IDS, waiter=WAITERS)
     def use(self, id: str, waiter: str) -> None:
-        self.both(lambda store: store.use([(id, waiter, "d")], now=self.now))
+        self.both(lambda store: store.at(self.now).use([(id, waiter, "d")]))
 
     @rule(id=IDS, waiter=WAITERS)
     def leave(self, id: str, waiter: str) -> None:
-        self.both(lambda store: store.leave(id, waiter=waiter, now=self.now))
+        self.both(lambda store: store.at(self.now).leave(id, waiter=waiter))
 
     @rule(id=IDS, waiter=WAITERS)
     def withdraw(self, id: str, waiter: str) -> None:
-        self.both(lambda store: store.withdraw(id, waiter=waiter, now=self.now, why="gone"))
+        self.both(lambda store: store.at(self.now).withdraw(id, waiter=waiter, why="gone"))
 
     @rule()
     def expire(self) -> None:
-        self.both(lambda store: store.expire(self.now))
+        self.both(lambda store: store.at(self.now).expire())
 
     @rule(ago=st.sampled_from([0, 20]))
     def purge(self, ago: float) -> None:
-        self.both(lambda store: store.purge(self.now - ago))
+        self.both(lambda store: store.at(self.now).purge(ago))
 
     @rule()
     def take(self) -> None:
-        call: Callable[[Any], Any] = lambda store: store.take_deliveries(  # noqa: E731
-            ["ops"], taker="t", now=self.now, seconds=4, limit=99
+        mine, theirs = (
+            store.at(self.now).take_deliveries(["ops"], taker="t", seconds=4, limit=99)
+            for store in (self.real, self.model)
         )
-        mine, theirs = call(self.real), call(self.model)
 
         def key(one: Any) -> Any:
             return one.due, one.review, one.event, one.tries, one.said, one.held_until
@@ -122,9 +120,9 @@ class Twins(RuleBasedStateMachine):
     def end_a_delivery(self, what: str) -> None:
         if self.held:
             mine, theirs = self.held.pop()
-            more = {"due": self.now + 3} if what == "postpone" else {}
-            getattr(self.real, what)(mine, said="500", now=self.now, **more)
-            getattr(self.model, what)(theirs, said="500", now=self.now, **more)
+            more = {"wait": 3} if what == "postpone" else {}
+            getattr(self.real.at(self.now), what)(mine, said="500", **more)
+            getattr(self.model.at(self.now), what)(theirs, said="500", **more)
 
     @invariant()
     def all_is_the_same(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.reviews.review import Conflict
-from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NO, NOW, YES, review
 from tests.paths import ROOT
 
@@ -23,10 +23,10 @@ RACER = ROOT / "tests/fakes/programs/racer.py"
 PROCESSES, THREADS = 4, 5
 DIES = """
 import os, signal, sys
-from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NOW
-store = SqlReviewStore(sys.argv[1])
-found = store.seek("sha256:l", stage="request", waiter="dying", now=NOW + 1, seconds=10)
+store = TimedReviews(sys.argv[1])
+found = store.at(NOW + 1).seek("sha256:l", stage="request", waiter="dying", seconds=10)
 print(found.id, found.state, flush=True)
 sys.stdin.readline()
 """
@@ -77,49 +77,51 @@ def url(tmp_path: Path) -> str:
 
 
 def test_of_twenty_verdicts_at_once_one_wins(url: str, racers: Racers) -> None:
-    store = SqlReviewStore(url)
+    store = TimedReviews(url)
     store.open(review(), announce=True, most=9)
     assert Counter(won=1, lost=19) == Counter(racers.race(url, "decide"))
     assert ["opened", "approved"] == [event.what for event in store.history("rv_a")]
-    assert isinstance(store.decide("rv_a", NO, who="late", door="api", now=NOW + 3), Conflict)
+    assert isinstance(store.at(NOW + 3).decide("rv_a", NO, who="late", door="api"), Conflict)
     store.close()
 
 
 def test_of_twenty_uses_at_once_one_is_the_use(url: str, racers: Racers) -> None:
-    store = SqlReviewStore(url)
+    store = TimedReviews(url)
     store.open(review(waiter="w", held_until=NOW + 99), announce=False, most=9)
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
     assert Counter(won=1, lost=19) == Counter(racers.race(url, "use"))
     assert ["opened", "approved", "used"] == [event.what for event in store.history("rv_a")]
     store.close()
 
 
 def test_each_of_fifteen_verdicts_is_taken_by_one_of_twenty(url: str, racers: Racers) -> None:
-    store = SqlReviewStore(url)
+    store = TimedReviews(url)
     for n in range(15):
         store.open(review(f"rv_{n}"), announce=False, most=99)
-        store.decide(f"rv_{n}", YES, who="ann", door="page", now=NOW + 1)
+        store.at(NOW + 1).decide(f"rv_{n}", YES, who="ann", door="page")
     assert Counter({"none": 5, **{f"rv_{n}": 1 for n in range(15)}}) == Counter(racers.race(url, "seek"))
     store.close()
 
 
 def test_twenty_that_open_at_once_make_one_store_and_no_more_reviews_than_may_wait(url: str, racers: Racers) -> None:
     assert Counter(won=7, lost=13) == Counter(racers.race(url, "open"))
-    store = SqlReviewStore(url)
+    store = TimedReviews(url)
     assert list(range(1, 8)) == [event.number for event in store.changes(0, 99)]
     store.close()
 
 
 def test_what_a_killed_process_had_taken_is_the_next_ones_once_its_lease_is_over(url: str) -> None:
-    store = SqlReviewStore(url)
+    store = TimedReviews(url)
     store.open(review(), announce=False, most=9)
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
     with python("-c", DIES, url) as dying:
         assert dying.stdout is not None
         assert "rv_a approved\n" == dying.stdout.readline()
         os.kill(dying.pid, signal.SIGKILL)
-    assert None is store.seek("sha256:l", stage="request", waiter="next", now=NOW + 10.9, seconds=10)
-    found = store.seek("sha256:l", stage="request", waiter="next", now=NOW + 11, seconds=10)
+    assert None is store.at(NOW + 10.9).seek("sha256:l", stage="request", waiter="next", seconds=10)
+    found = store.at(NOW + 11).seek("sha256:l", stage="request", waiter="next", seconds=10)
     assert found is not None
-    assert [False, True, False] == [store.use([("rv_a", w, w)], now=NOW + 12) for w in ("dying", "next", "next")]
+    assert [False, True, False] == [
+        store.at(NOW + 12).use([("rv_a", w, d)]) for w, d in (("dying", "a"), ("next", "b"), ("next", "c"))
+    ]
     store.close()

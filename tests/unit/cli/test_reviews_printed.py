@@ -11,8 +11,8 @@ import yaml
 from msgspec.structs import replace
 
 from samplegate.reviews.review import Edits, Review, Unsent, Verdict
-from samplegate.reviews.sql_store import SqlReviewStore
 from tests.fakes import reviews as made
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.reviews import NOW
 from tests.fakes.shell import Run
 
@@ -53,15 +53,16 @@ REVIEWS: Final[dict[str, Review]] = {
 @pytest.fixture
 def store(
     tmp_path: Path, empty_store: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SqlReviewStore]:
+) -> Iterator[TimedReviews]:
     """Each of the table's reviews, some of them decided; two minutes later."""
-    kept = SqlReviewStore(empty_store(tmp_path))
+    kept = TimedReviews(empty_store(tmp_path))
     for number, (name, review) in enumerate(REVIEWS.items()):
-        assert kept.open(replace(review, id=_id(name), created=NOW + number / 10), announce=False, most=99)
+        asked = replace(review, id=_id(name), created=NOW + number / 10)
+        assert kept.at(asked.created).open(asked, announce=False, most=99)
     approved = Verdict(word="approve", edits=Edits(max_tokens=5, system_prompt="Be\nbrief"))
     rejected = Verdict(word="reject", reason="not\x07now", tell_server=True)
     for name, verdict in (("picture", approved), ("answer", rejected)):
-        assert isinstance(kept.decide(_id(name), verdict, who="bob", door="page", now=NOW + 30), Review)
+        assert isinstance(kept.at(NOW + 30).decide(_id(name), verdict, who="bob", door="page"), Review)
     monkeypatch.setattr("time.time", lambda: NOW + 120)
     monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path))
     monkeypatch.setenv("USER", "ann")
@@ -74,7 +75,7 @@ def _id(name: str) -> str:
 
 
 @pytest.mark.parametrize("line", TABLE)
-def test_what_is_printed_reads_as_before(line: str, store: SqlReviewStore, run: Run) -> None:
+def test_what_is_printed_reads_as_before(line: str, store: TimedReviews, run: Run) -> None:
     ended = run("reviews", *line.split())
     assert TABLE[line] == printed(ended.code, ended.out, ended.err)
 

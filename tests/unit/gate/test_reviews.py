@@ -16,7 +16,7 @@ from samplegate.policy.prompt import Sampled, SampleFailed
 from samplegate.policy.schema import MAX_REVIEW_BYTES
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Settled
-from samplegate.reviews.review import Door, Edits, Filter, Verdict
+from samplegate.reviews.review import Door, Edits, Filter, Review, Verdict
 from tests.fakes.dialogue import form, modern, one, sample
 from tests.fakes.gate_ports import SAMPLED, asked, pushed
 from tests.fakes.metrics import value
@@ -270,6 +270,35 @@ async def test_on_timeout_next_goes_on_behind_a_reviewer_who_says_nothing() -> N
     assert "so" == body(release)["content"]["text"]
 
 
+@pytest.mark.parametrize("ahead", [-86_400.0, -3_600.0, 3_600.0, 86_400.0])
+async def test_a_gate_whose_clock_is_wrong_waits_as_long_as_the_rule_says(ahead: float) -> None:
+    gate = ReviewedGate(ahead=ahead)
+    begun = wall()
+    release = await gate.settled(*pushed({**ASK, "timeout": "50ms", "on_timeout": "deny"}, policy=POLICY))
+    assert isinstance(release.outcome, Denied)
+    (review,) = gate.store.list(Filter())
+    assert "expired" == review.state
+    assert pytest.approx(begun, abs=0.01) == review.created
+    assert pytest.approx(0.05) == review.expires - review.created
+    assert pytest.approx(0.05, abs=0.01) == wall() - begun
+
+
+@pytest.mark.parametrize("ahead", [-86_400.0, 86_400.0])
+async def test_a_clock_that_is_wrong_takes_no_lease_that_another_gate_holds(ahead: float) -> None:
+    gate, other = ReviewedGate(), ReviewedGate(ahead=ahead)
+    other.store = gate.store
+    other.service = other.new_service()
+    found: list[Review | None] = []
+
+    async def asks_elsewhere() -> None:
+        review = await gate.pending()
+        found.append(await other.service.find(review.lookup, stage="request", until=None))
+        await gate.decides("approve")()
+
+    assert isinstance((await gate.settled(*pushed(ASK, policy=POLICY), asks_elsewhere)).outcome, Answered)
+    assert [None] == found
+
+
 async def test_reviews_are_counted_by_who_asked_for_them() -> None:
     gate = ReviewedGate()
     await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
@@ -306,7 +335,7 @@ async def test_a_refusal_takes_the_reviews_of_its_siblings_back() -> None:
             if review is not None:
                 break
             await anyio.lowlevel.checkpoint()
-        gate.store.decide(review.id, Verdict(word="reject"), who="ana", door="page", now=wall())
+        gate.store.decide(review.id, Verdict(word="reject"), who="ana", door="page")
 
     conclusion = await gate.run(d, round, reject)
     assert isinstance(conclusion, Settled)
@@ -385,7 +414,7 @@ async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(
 
     async def decide() -> None:
         review = await gate.pending()
-        gate.store.decide(review.id, Verdict(word=word), who="x", door=door, now=wall())
+        gate.store.decide(review.id, Verdict(word=word), who="x", door=door)
 
     await gate.settled(*pushed(ASK, policy=POLICY), decide)
     assert (by, door) == (gate.ports.records[0].decided_by, gate.ports.records[0].review_door)

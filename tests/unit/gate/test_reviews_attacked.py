@@ -19,7 +19,7 @@ from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.fakes.dialogue import form, modern, one, policy, sample
 from tests.fakes.gate_ports import SAMPLED, asked, pushed
-from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, ReviewedGate, Reviewer, body, wall
+from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, ReviewedGate, Reviewer, body
 from tests.fakes.virtual_time import VIRTUAL
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ def decides_on(gate: ReviewedGate, most_tokens: int, word: str, *, before: int =
         while len(gate.store.list(Filter(states=("pending",)))) < before:
             await anyio.lowlevel.checkpoint()
         found = next(one for one in gate.store.list(Filter()) if one.params.get("maxTokens") == most_tokens)
-        gate.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page", now=wall())  # type: ignore[arg-type]
+        gate.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page")  # type: ignore[arg-type]
 
     return decide
 
@@ -83,7 +83,7 @@ async def test_a_verdict_that_could_not_be_marked_as_used_is_there_again_once_it
     await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     gate.store.use = real  # type: ignore[method-assign]
     (review,) = gate.store.list(Filter())
-    found = gate.store.seek(review.lookup, stage="request", waiter="next", now=review.held_until, seconds=1)
+    found = gate.store.at(review.held_until).seek(review.lookup, stage="request", waiter="next", seconds=1)
     assert found is not None
     assert (review.id, "approved") == (found.id, found.state)
 
@@ -228,7 +228,7 @@ async def test_verdicts_of_one_round_are_spent_together_or_not_at_all() -> None:
         await decides_on(gate, 11, "approve", before=2)()
         await decides_on(gate, 12, "approve", before=1)()
 
-    def nothing(uses: Any, *, now: float) -> bool:
+    def nothing(uses: Any) -> bool:
         return False
 
     gate.store.use = nothing  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.fakes.dialogue import Dialogue, form, modern, one, sample
 from tests.fakes.gate_ports import SAMPLED, asked
-from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body, wall
+from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body
 from tests.fakes.virtual_time import VIRTUAL
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +93,7 @@ class Call:
 async def decide(gate: ReviewedGate, word: Any = "approve", nth: int = 0, **more: Any) -> Review:
     """Submit a verdict while no call waits."""
     review = sorted(gate.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
-    gate.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())
+    gate.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page")
     return review
 
 
@@ -181,7 +181,7 @@ async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_n
     call = Call(gate, LOOKS)
     await call.defer()
     (review,) = gate.store.list(Filter())
-    gate.store.withdraw(review.id, waiter="", now=wall(), why="the policy was reloaded")
+    gate.store.withdraw(review.id, waiter="", why="the policy was reloaded")
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(gate.ports.asked))

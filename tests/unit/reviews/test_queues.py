@@ -9,7 +9,7 @@ import pytest
 
 from samplegate.errors import Unavailable
 from samplegate.reviews.queues import Queue, read_queues
-from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NO, NOW, review
 
 
@@ -18,7 +18,7 @@ def names(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def test_pending_reviews_are_counted_by_reviewer(tmp_path: Path) -> None:
-    store = SqlReviewStore(f"sqlite:{tmp_path / 'reviews.db'}")
+    store = TimedReviews(f"sqlite:{tmp_path / 'reviews.db'}")
     for one in (
         review("rv_a"),
         review("rv_b", created=NOW - 50, expires=NOW + 20),
@@ -26,8 +26,8 @@ def test_pending_reviews_are_counted_by_reviewer(tmp_path: Path) -> None:
         review("rv_d", reviewer="legal", expires=NOW - 1),
         review("rv_e", reviewer="done"),
     ):
-        assert store.open(one, announce=False, most=10)
-    store.decide("rv_e", NO, who="ann", door="cli", now=NOW)
+        assert store.at(one.created).open(one, announce=False, most=10)
+    store.at(NOW).decide("rv_e", NO, who="ann", door="cli")
     found = read_queues(f"sqlite:{tmp_path / 'reviews.db'}", NOW)
     assert (Queue("legal", 1, NOW, NOW + 100), Queue("ops", 2, NOW - 50, NOW + 20)) == found
     store.close()
@@ -42,7 +42,7 @@ def test_a_store_that_is_not_there_has_none_and_is_not_created(tmp_path: Path) -
 
 
 def test_a_newer_store_is_refused_with_its_place(tmp_path: Path) -> None:
-    SqlReviewStore(f"sqlite:{tmp_path / 'reviews.db'}").last_change()
+    TimedReviews(f"sqlite:{tmp_path / 'reviews.db'}").last_change()
     db = sqlite3.connect(tmp_path / "reviews.db")
     db.execute("UPDATE review_version SET version_num = '9999'")
     db.commit()

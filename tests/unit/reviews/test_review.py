@@ -19,6 +19,7 @@ from samplegate.reviews.review import (
     expired,
     held,
     left,
+    opened,
     used,
     verdict_for,
     withdrawn,
@@ -110,6 +111,17 @@ def test_a_verdict_is_used_by_the_waiter_that_holds_it_and_once() -> None:
     assert after is not None
     assert ("d2", NOW + 1, None) == (after.used_by, after.used, after.waiter)
     assert used(replace(after, waiter="w"), waiter="w", decision_id="d3", now=NOW + 2) is None
+    assert after is used(after, waiter="w", decision_id="d2", now=NOW + 2)
+
+
+def test_a_review_is_created_at_the_stores_time_and_its_other_times_move_with_it() -> None:
+    asked = review(held_until=NOW + 10, answers_until=NOW + 60)
+    moved = opened(asked, NOW + 3600)
+    assert moved == replace(
+        asked, created=NOW + 3600, expires=asked.expires + 3600, held_until=NOW + 3610, answers_until=NOW + 3660
+    )
+    assert opened(replace(asked, answers_until=None), NOW).answers_until is None
+    assert asked == opened(moved, NOW)
 
 
 def test_who_leaves_gives_it_free_but_only_its_own() -> None:
@@ -159,7 +171,7 @@ class Races(RuleBasedStateMachine):
     def one_uses_it(self, waiter: str) -> None:
         holder = self.review.waiter
         after = used(self.review, waiter=waiter, decision_id=f"d-{waiter}", now=self.now)
-        if after is not None:
+        if after is not None and after is not self.review:  # the same use again changes nothing
             assert holder == waiter
             self.uses.append(waiter)
             self.review = after

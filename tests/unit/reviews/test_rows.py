@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from samplegate.reviews import sql_schema
 from samplegate.reviews.review import EditBounds, Edits, Verdict
-from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NOW, review
 
 JSON = st.recursive(
@@ -38,7 +38,7 @@ def test_what_is_no_number_stays_none() -> None:
     "odd", ["\ud83d", "a\0b", "\u202e", {"\udfff": 1}, [2**80, 1e308, -0.0], math.inf, {"a": [[[[]]]]}]
 )
 def test_odd_bodies_and_verdicts_survive_the_database(tmp_path: Path, odd: Any) -> None:
-    store = SqlReviewStore(f"sqlite:{tmp_path / 'r.db'}")
+    store = TimedReviews(f"sqlite:{tmp_path / 'r.db'}")
     bounds = EditBounds(models=("a", "b"), max_tokens={"a": 10}, temperature_max=1.5)
     one = review(params={"x": odd}, arguments=odd, answer={"content": odd}, bounds=bounds, why="no \ud800")
     verdict = Verdict(
@@ -46,7 +46,7 @@ def test_odd_bodies_and_verdicts_survive_the_database(tmp_path: Path, odd: Any) 
     )
     assert store.open(one, announce=False, most=9)
     assert one == store.get("rv_a")
-    store.decide("rv_a", verdict, who="ann\ud800", door="page", now=NOW)
+    store.at(NOW).decide("rv_a", verdict, who="ann\ud800", door="page")
     found = store.get("rv_a")
     assert found is not None
     assert (verdict, "ann?") == (found.verdict, found.who)

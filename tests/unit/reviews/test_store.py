@@ -4,124 +4,137 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Conflict, Delivery, Filter, Review
-from samplegate.reviews.sql_store import SqlReviewStore
-from samplegate.reviews.store import ReviewStore, ReviewTransactions
-from tests.fakes.review_store import MemoryReviews
+from samplegate.reviews.store import ReviewStore
+from tests.fakes.review_store import MemoryReviews, TimedReviews
 from tests.fakes.stored_reviews import NO, NOW, YES, filled, form, review
+
+Store: TypeAlias = TimedReviews | MemoryReviews
 
 
 @pytest.fixture(params=["kept", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReviewTransactions]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "memory":
         yield MemoryReviews()
         return
-    kept = SqlReviewStore(f"sqlite:{tmp_path / 'reviews.db'}")
+    kept = TimedReviews(f"sqlite:{tmp_path / 'reviews.db'}")
     yield kept
     kept.close()
 
 
-def opened(store: ReviewTransactions, *reviews: Review, announce: bool = False) -> None:
+def opened(store: Store, *reviews: Review, announce: bool = False) -> None:
     for one in reviews:
-        assert store.open(one, announce=announce, most=100)
+        assert one == store.at(one.created).open(one, announce=announce, most=100)
 
 
-def sought(
-    store: ReviewTransactions, waiter: str = "w", now: float = NOW, lookup: str = "sha256:l", own: str = ""
-) -> str | None:
-    found = store.seek(lookup, stage="request", waiter=waiter, now=now, seconds=10, own=own)
+def sought(store: Store, waiter: str = "w", now: float = NOW, lookup: str = "sha256:l", own: str = "") -> str | None:
+    found = store.at(now).seek(lookup, stage="request", waiter=waiter, seconds=10, own=own)
     return None if found is None else found.id
 
 
-def used(store: ReviewTransactions, id: str = "rv_a", waiter: str = "w", now: float = NOW + 2) -> bool:
-    return store.use([(id, waiter, "d1")], now=now)
+def used(store: Store, id: str = "rv_a", waiter: str = "w", now: float = NOW + 2, by: str = "d1") -> bool:
+    return store.at(now).use([(id, waiter, by)])
 
 
-def event_names(store: ReviewTransactions, id: str = "rv_a") -> list[str]:
+def event_names(store: Store, id: str = "rv_a") -> list[str]:
     return [event.what for event in store.history(id)]
 
 
-def ids(store: ReviewTransactions, **filter: object) -> list[str]:
+def ids(store: Store, **filter: object) -> list[str]:
     return [one.id for one in store.list(Filter(**filter))]  # type: ignore[arg-type]
 
 
-def taken(store: ReviewTransactions, now: float = NOW, limit: int = 10, taker: str = "t") -> Sequence[Delivery]:
-    return store.take_deliveries(["ops"], taker=taker, now=now, seconds=5, limit=limit)
+def taken(store: Store, now: float = NOW, limit: int = 10, taker: str = "t") -> Sequence[Delivery]:
+    return store.at(now).take_deliveries(["ops"], taker=taker, seconds=5, limit=limit)
 
 
-def kept(store: ReviewTransactions, id: str = "rv_a") -> Review:
+def kept(store: Store, id: str = "rv_a") -> Review:
     found = store.get(id)
     assert found is not None
     return found
 
 
-def test_what_was_opened_comes_back_as_it_was(store: ReviewTransactions) -> None:
+def test_what_was_opened_comes_back_as_it_was(store: Store) -> None:
     one = form(waiter="w", held_until=NOW + 5, changed=("maxTokens",), worst_usd=2**70, answers_until=NOW + 1.5)
     opened(store, one)
     assert (one, None) == (store.get("rv_f"), store.get("rv_g"))
 
 
-def test_a_verdict_is_found_by_the_next_same_request_and_used_once(store: ReviewTransactions) -> None:
+def test_a_verdict_is_found_by_the_next_same_request_and_used_once(store: Store) -> None:
     opened(store, review())
-    said = store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    said = store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
     assert isinstance(said, Review)
     assert ("approved", YES, "ann", "page", NOW + 1) == (said.state, said.verdict, said.who, said.door, said.decided)
     assert "rv_a" == sought(store)
-    assert [True, False] == [used(store), used(store)]
+    assert [True, False] == [used(store), used(store, by="d2")]
     assert None is sought(store)
     after = kept(store)
     assert ("d1", NOW + 2, None) == (after.used_by, after.used, after.waiter)
     assert ["opened", "approved", "used"] == event_names(store)
 
 
-def test_verdicts_that_are_used_together_are_all_used_or_none(store: ReviewTransactions) -> None:
+def test_verdicts_that_are_used_together_are_all_used_or_none(store: Store) -> None:
     opened(store, review("rv_a", waiter="w", held_until=NOW + 10), review("rv_b", waiter="other", held_until=NOW + 10))
     for id in ("rv_a", "rv_b"):
-        store.decide(id, YES, who="ann", door="page", now=NOW + 1)
+        store.at(NOW + 1).decide(id, YES, who="ann", door="page")
     together = [("rv_a", "w", "d1"), ("rv_b", "w", "d2")]
     for uses in (together, together[::-1], [("rv_a", "w", "d1"), ("rv_none", "w", "d2")]):
-        assert not store.use(uses, now=NOW + 2)
+        assert not store.at(NOW + 2).use(uses)
         assert [None, None] == [(kept(store, id)).used_by for id in ("rv_a", "rv_b")]
-    assert store.use([("rv_a", "w", "d1"), ("rv_b", "other", "d2")], now=NOW + 2)
+    assert store.at(NOW + 2).use([("rv_a", "w", "d1"), ("rv_b", "other", "d2")])
     assert ["d1", "d2"] == [(kept(store, id)).used_by for id in ("rv_a", "rv_b")]
 
 
-def test_the_first_verdict_wins_and_the_second_is_told_of_it(store: ReviewTransactions) -> None:
+def test_the_same_use_again_is_no_other_use(store: Store) -> None:
+    """So that a gate that does not know whether its use was written may ask again."""
+    opened(store, review("rv_a", waiter="w", held_until=NOW + 10), review("rv_b", waiter="w", held_until=NOW + 10))
+    for id in ("rv_a", "rv_b"):
+        store.at(NOW + 1).decide(id, YES, who="ann", door="page")
+    uses = [("rv_b", "w", "d2"), ("rv_a", "w", "d1")]
+    assert store.at(NOW + 2).use(uses)
+    before, then = store.last_change(), [kept(store, id) for id in ("rv_a", "rv_b")]
+    assert store.at(NOW + 3).use(uses[::-1])
+    assert (before, then) == (store.last_change(), [kept(store, id) for id in ("rv_a", "rv_b")])
+    assert not store.use([("rv_a", "w", "d1"), ("rv_b", "w", "d3")])
+
+
+def test_the_first_verdict_wins_and_the_second_is_told_of_it(store: Store) -> None:
     opened(store, review())
-    first = store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
-    assert Conflict(first) == store.decide("rv_a", NO, who="bob", door="api", now=NOW + 2)  # type: ignore[arg-type]
-    assert None is store.decide("rv_none", NO, who="bob", door="api", now=NOW + 2)
+    first = store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
+    assert Conflict(first) == store.at(NOW + 2).decide("rv_a", NO, who="bob", door="api")  # type: ignore[arg-type]
+    assert None is store.at(NOW + 2).decide("rv_none", NO, who="bob", door="api")
     assert ["opened", "approved"] == event_names(store)
 
 
-def test_a_verdict_after_its_time_leaves_the_review_expired(store: ReviewTransactions) -> None:
+def test_a_verdict_after_its_time_leaves_the_review_expired(store: Store) -> None:
     opened(store, review(), announce=True)
-    said = store.decide("rv_a", YES, who="ann", door="page", now=NOW + 100)
+    said = store.at(NOW + 100).decide("rv_a", YES, who="ann", door="page")
     assert isinstance(said, Conflict)
     assert ("expired", None, NOW + 100) == (said.review.state, said.review.verdict, said.review.decided)
     assert said.review == store.get("rv_a")
-    assert (["opened", "expired"], []) == (event_names(store), list(store.expire(NOW + 200)))
+    assert (["opened", "expired"], []) == (event_names(store), list(store.at(NOW + 200).expire()))
     assert ["review.opened", "review.expired"] == [one.event for one in taken(store, NOW + 100)]
 
 
-def test_only_pending_reviews_expire_and_only_once(store: ReviewTransactions) -> None:
+def test_only_pending_reviews_expire_and_only_once(store: Store) -> None:
     opened(
         store,
         review("rv_a"),
         review("rv_b", expires=NOW + 10, waiter="w", held_until=NOW + 99),
         review("rv_c", expires=NOW + 10),
     )
-    store.decide("rv_c", YES, who="ann", door="page", now=NOW + 1)
-    over = store.expire(NOW + 10)
+    store.at(NOW + 1).decide("rv_c", YES, who="ann", door="page")
+    over = store.at(NOW + 10).expire()
     assert [("rv_b", "expired", None)] == [(one.id, one.state, one.waiter) for one in over]
-    assert ([], ["opened", "expired"]) == (list(store.expire(NOW + 10)), event_names(store, "rv_b"))
+    assert ([], ["opened", "expired"]) == (list(store.at(NOW + 10).expire()), event_names(store, "rv_b"))
 
 
-def test_a_review_that_waits_is_joined_once_its_waiter_is_dead_and_not_before(store: ReviewTransactions) -> None:
+def test_a_review_that_waits_is_joined_once_its_waiter_is_dead_and_not_before(store: Store) -> None:
     opened(store, review(waiter="old", held_until=NOW + 10))
     assert [None, None] == [sought(store), sought(store, now=NOW + 9)]
     assert "rv_a" == sought(store, now=NOW + 10)
@@ -130,24 +143,24 @@ def test_a_review_that_waits_is_joined_once_its_waiter_is_dead_and_not_before(st
     assert ("w", NOW + 20, ["opened", "joined"]) == (after.waiter, after.held_until, event_names(store))
 
 
-def test_a_waiter_that_says_it_is_there_is_no_news(store: ReviewTransactions) -> None:
+def test_a_waiter_that_says_it_is_there_is_no_news(store: Store) -> None:
     opened(store, review(waiter="w", held_until=NOW + 10))
     before = store.last_change()
     assert "rv_a" == sought(store, now=NOW + 9)
     assert (before, NOW + 19) == (store.last_change(), (kept(store)).held_until)
 
 
-def test_leases_are_renewed_together_and_that_is_no_news(store: ReviewTransactions) -> None:
+def test_leases_are_renewed_together_and_that_is_no_news(store: Store) -> None:
     opened(store, *(review(f"rv_{waiter}", waiter=waiter, held_until=NOW + 10) for waiter in "abc"))
-    store.decide("rv_b", YES, who="ann", door="page", now=NOW + 1)
+    store.at(NOW + 1).decide("rv_b", YES, who="ann", door="page")
     before = store.last_change()
-    store.renew([], now=NOW + 9, seconds=10)
-    store.renew(["a", "b", "x"], now=NOW + 9, seconds=10)
+    store.at(NOW + 9).renew([], seconds=10)
+    store.at(NOW + 9).renew(["a", "b", "x"], seconds=10)
     assert [NOW + 19, NOW + 19, NOW + 10] == [(kept(store, f"rv_{waiter}")).held_until for waiter in "abc"]
     assert (before, "rv_c") == (store.last_change(), sought(store, now=NOW + 11))
 
 
-def test_the_oldest_verdict_comes_before_the_oldest_that_waits(store: ReviewTransactions) -> None:
+def test_the_oldest_verdict_comes_before_the_oldest_that_waits(store: Store) -> None:
     opened(
         store,
         review("rv_a"),
@@ -155,35 +168,33 @@ def test_the_oldest_verdict_comes_before_the_oldest_that_waits(store: ReviewTran
         review("rv_c", created=NOW + 2),
         review("rv_d", created=NOW - 1),
     )
-    store.decide("rv_c", YES, who="ann", door="page", now=NOW + 3)
-    store.decide("rv_b", NO, who="ann", door="page", now=NOW + 4)
+    store.at(NOW + 3).decide("rv_c", YES, who="ann", door="page")
+    store.at(NOW + 4).decide("rv_b", NO, who="ann", door="page")
     assert ["rv_c", "rv_b", "rv_d", "rv_a", None] == [sought(store, f"w{n}", now=NOW + 5) for n in range(5)]
 
 
-def test_another_stage_or_another_request_finds_nothing(store: ReviewTransactions) -> None:
+def test_another_stage_or_another_request_finds_nothing(store: Store) -> None:
     opened(store, review("rv_a", stage="answer"), review("rv_b", lookup="sha256:other"))
     assert None is sought(store)
     assert "rv_b" == sought(store, lookup="sha256:other")
 
 
 @pytest.mark.parametrize(("after", "found"), [(50.9, "rv_a"), (51.0, None)])
-def test_a_late_verdict_is_good_as_long_as_its_review_says(
-    store: ReviewTransactions, after: float, found: str | None
-) -> None:
+def test_a_late_verdict_is_good_as_long_as_its_review_says(store: Store, after: float, found: str | None) -> None:
     opened(store, review())
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
     assert found == sought(store, now=NOW + after)
 
 
-def test_who_waited_while_it_was_decided_is_in_time_whatever_late_says(store: ReviewTransactions) -> None:
+def test_who_waited_while_it_was_decided_is_in_time_whatever_late_says(store: Store) -> None:
     opened(store, review(late=0.0, waiter="w", held_until=NOW + 10))
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
     assert [None, "rv_a"] == [sought(store, "other", now=NOW + 2), sought(store, now=NOW + 3)]
 
 
-def test_a_verdict_is_never_late_for_the_request_that_waited_for_it_before(store: ReviewTransactions) -> None:
+def test_a_verdict_is_never_late_for_the_request_that_waited_for_it_before(store: Store) -> None:
     opened(store, review(late=0.0), review(id="rv_b", late=0.0))
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
     assert [None, None] == [
         sought(store, now=NOW + 500, own="rv_c", lookup="sha256:other"),
         sought(store, now=NOW + 901),
@@ -192,54 +203,54 @@ def test_a_verdict_is_never_late_for_the_request_that_waited_for_it_before(store
     assert [True, None] == [used(store, now=NOW + 903), sought(store, now=NOW + 904, own="rv_a")]
 
 
-def test_a_verdict_that_was_given_back_is_the_next_ones(store: ReviewTransactions) -> None:
+def test_a_verdict_that_was_given_back_is_the_next_ones(store: Store) -> None:
     opened(store, review(waiter="w", held_until=NOW + 10))
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
-    store.leave("rv_a", waiter="other", now=NOW + 2)
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
+    store.at(NOW + 2).leave("rv_a", waiter="other")
     assert None is sought(store, "next", now=NOW + 2)
-    store.leave("rv_a", waiter="w", now=NOW + 2)
+    store.at(NOW + 2).leave("rv_a", waiter="w")
     assert "rv_a" == sought(store, "next", now=NOW + 3)
     assert [False, True] == [used(store), used(store, waiter="next")]
     assert ["opened", "approved", "given back", "used"] == event_names(store)
 
 
-def test_only_its_waiter_takes_a_pending_review_back(store: ReviewTransactions) -> None:
+def test_only_its_waiter_takes_a_pending_review_back(store: Store) -> None:
     opened(store, review(waiter="w", held_until=NOW + 10), announce=True)
-    assert not store.withdraw("rv_a", waiter="other", now=NOW + 1, why="gone")
-    assert store.withdraw("rv_a", waiter="w", now=NOW + 1, why="the client cancelled")
-    assert not store.withdraw("rv_a", waiter="w", now=NOW + 1, why="gone")
+    assert not store.at(NOW + 1).withdraw("rv_a", waiter="other", why="gone")
+    assert store.at(NOW + 1).withdraw("rv_a", waiter="w", why="the client cancelled")
+    assert not store.at(NOW + 1).withdraw("rv_a", waiter="w", why="gone")
     assert ("withdrawn", NOW + 1) == ((kept(store)).state, (kept(store)).decided)
     last = (store.history("rv_a"))[-1]
     assert ("withdrawn", "the client cancelled", "gate") == (last.what, last.detail, last.door)
-    assert isinstance(store.decide("rv_a", YES, who="ann", door="page", now=NOW + 2), Conflict)
+    assert isinstance(store.at(NOW + 2).decide("rv_a", YES, who="ann", door="page"), Conflict)
     assert ["review.opened", "review.withdrawn"] == [one.event for one in taken(store, NOW + 1)]
 
 
-def test_who_takes_back_what_is_decided_only_leaves_it(store: ReviewTransactions) -> None:
+def test_who_takes_back_what_is_decided_only_leaves_it(store: Store) -> None:
     opened(store, review(waiter="w", held_until=NOW + 10))
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
-    assert not store.withdraw("rv_a", waiter="w", now=NOW + 1, why="gone")
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
+    assert not store.at(NOW + 1).withdraw("rv_a", waiter="w", why="gone")
     assert "rv_a" == sought(store, "next", now=NOW + 2)
 
 
-def test_no_more_than_so_many_wait_and_those_whose_time_is_over_do_not_count(store: ReviewTransactions) -> None:
+def test_no_more_than_so_many_wait_and_those_whose_time_is_over_do_not_count(store: Store) -> None:
     opened(store, review("rv_a", expires=NOW + 5))
-    assert not store.open(review("rv_b", created=NOW + 4), announce=True, most=1)
+    assert not store.at(NOW + 4).open(review("rv_b", created=NOW + 4), announce=True, most=1)
     assert (None, []) == (store.get("rv_b"), event_names(store, "rv_b"))
-    assert store.open(review("rv_b", created=NOW + 5), announce=False, most=1)
+    assert store.at(NOW + 5).open(review("rv_b", created=NOW + 5), announce=False, most=1)
 
 
-def test_the_secrets_of_a_form_are_kept_until_it_has_served_and_no_longer(store: ReviewTransactions) -> None:
+def test_the_secrets_of_a_form_are_kept_until_it_has_served_and_no_longer(store: Store) -> None:
     opened(store, form(waiter="w", held_until=NOW + 10))
-    store.decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page", now=NOW + 1)
-    found = store.seek("sha256:l", stage="request", waiter="w", now=NOW + 1, seconds=10)
+    store.at(NOW + 1).decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page")
+    found = store.at(NOW + 1).seek("sha256:l", stage="request", waiter="w", seconds=10)
     assert found is not None
     assert filled(user="ann", password="hunter2") == found.verdict
     assert used(store, "rv_f")
     assert filled(user="ann", password="[secret]") == (kept(store, "rv_f")).verdict
 
 
-def test_pages_go_from_new_to_old_and_each_review_is_on_one(store: ReviewTransactions) -> None:
+def test_pages_go_from_new_to_old_and_each_review_is_on_one(store: Store) -> None:
     opened(store, *(review(f"rv_{n}", created=NOW + n // 2) for n in range(7)))
     pages = [ids(store, limit=3), ids(store, limit=3, before="rv_4"), ids(store, limit=3, before="rv_1")]
     assert [["rv_6", "rv_5", "rv_4"], ["rv_3", "rv_2", "rv_1"], ["rv_0"]] == pages
@@ -248,14 +259,14 @@ def test_pages_go_from_new_to_old_and_each_review_is_on_one(store: ReviewTransac
     assert ["rv_2", "rv_3", "rv_4"] == ids(store, limit=3, before="rv_1", oldest_first=True)
 
 
-def test_lists_are_of_what_was_asked_for(store: ReviewTransactions) -> None:
+def test_lists_are_of_what_was_asked_for(store: Store) -> None:
     opened(
         store,
         review("rv_a"),
         review("rv_b", reviewer="dba", created=NOW + 1),
         form("rv_c", server="web", created=NOW + 2),
     )
-    store.decide("rv_b", NO, who="ann", door="page", now=NOW + 3)
+    store.at(NOW + 3).decide("rv_b", NO, who="ann", door="page")
     assert (["rv_c", "rv_a"], ["rv_b"]) == (ids(store, states=("pending",)), ids(store, states=("rejected", "expired")))
     assert ["rv_c", "rv_b", "rv_a"] == ids(store, states=("pending", "rejected", "pending"))
     assert (["rv_b"], []) == (ids(store, reviewers=("dba", "none")), ids(store, reviewers=()))
@@ -267,7 +278,7 @@ def test_lists_are_of_what_was_asked_for(store: ReviewTransactions) -> None:
     assert ["rv_a"] == ids(store, states=("pending", "rejected"), before="rv_b", limit=1)
 
 
-def test_what_is_pending_is_counted_by_reviewer(store: ReviewTransactions) -> None:
+def test_what_is_pending_is_counted_by_reviewer(store: Store) -> None:
     opened(
         store,
         review("rv_a"),
@@ -275,14 +286,14 @@ def test_what_is_pending_is_counted_by_reviewer(store: ReviewTransactions) -> No
         review("rv_c", reviewer="dba"),
         review("rv_d", reviewer="x"),
     )
-    store.decide("rv_d", NO, who="ann", door="page", now=NOW + 3)
+    store.at(NOW + 3).decide("rv_d", NO, who="ann", door="page")
     assert {"ops": (2, NOW - 5), "dba": (1, NOW)} == dict(store.pending())
 
 
-def test_changes_come_in_order_and_go_on_where_one_left_off(store: ReviewTransactions) -> None:
+def test_changes_come_in_order_and_go_on_where_one_left_off(store: Store) -> None:
     assert (0, []) == (store.last_change(), list(store.changes(0, 10)))
     opened(store, review("rv_a"), review("rv_b"))
-    store.decide("rv_a", NO, who="ann", door="page", now=NOW + 3)
+    store.at(NOW + 3).decide("rv_a", NO, who="ann", door="page")
     events = store.changes(0, 2)
     assert [("rv_a", "opened"), ("rv_b", "opened")] == [(event.review, event.what) for event in events]
     assert [("rejected", "ann", "page", NOW + 3)] == [
@@ -291,21 +302,21 @@ def test_changes_come_in_order_and_go_on_where_one_left_off(store: ReviewTransac
     assert events[-1].number + 1 == store.last_change()
 
 
-def test_ended_reviews_are_forgotten_with_their_history_and_numbers_go_on(store: ReviewTransactions) -> None:
+def test_ended_reviews_are_forgotten_with_their_history_and_numbers_go_on(store: Store) -> None:
     opened(store, review("rv_a"), review("rv_b"), review("rv_c"), announce=True)
-    store.decide("rv_a", NO, who="ann", door="page", now=NOW + 3)
-    store.decide("rv_b", NO, who="ann", door="page", now=NOW + 4)
+    store.at(NOW + 3).decide("rv_a", NO, who="ann", door="page")
+    store.at(NOW + 4).decide("rv_b", NO, who="ann", door="page")
     before = store.last_change()
-    assert [1, 0] == [store.purge(NOW + 4), store.purge(NOW + 4)]
+    assert [1, 0] == [store.at(NOW + 4).purge(0.0), store.at(NOW + 4).purge(0.0)]
     assert ["rv_c", "rv_b"] == ids(store)
     assert ([], ["opened", "rejected"]) == (event_names(store, "rv_a"), event_names(store, "rv_b"))
     assert {"rv_b", "rv_c"} == {one.review for one in taken(store, NOW + 10)}
-    assert 2 == store.purge(NOW + 500) + len(store.expire(NOW + 500))
+    assert 2 == store.at(NOW + 500).purge(0.0) + len(store.at(NOW + 500).expire())
     opened(store, review("rv_d"))
     assert before + 2 == store.last_change()
 
 
-def test_the_key_is_32_bytes_and_stays(store: ReviewTransactions) -> None:
+def test_the_key_is_32_bytes_and_stays(store: Store) -> None:
     assert 32 == len(store.key())
     assert store.key() == store.key()
 
@@ -321,14 +332,14 @@ async def test_whoever_watches_is_told_of_changes_until_it_ends(kept: bool, tmp_
     ends[0]()
     ends[0]()
     for _ in range(2):
-        await store.write(lambda reviews: reviews.decide("rv_a", NO, who="ann", door="page", now=NOW + 3))
+        await store.write(lambda reviews: reviews.decide("rv_a", NO, who="ann", door="page"))
     assert ["a", "b", "b"] == told
     ends[1]()
     assert await store.write(lambda reviews: reviews.open(review("rv_b"), announce=False, most=9))
     assert ["a", "b", "b"] == told
 
 
-def test_a_delivery_is_one_takers_until_its_lease_is_over(store: ReviewTransactions) -> None:
+def test_a_delivery_is_one_takers_until_its_lease_is_over(store: Store) -> None:
     opened(store, review(), announce=True)
     first = (taken(store))[0]
     assert ("rv_a", "ops", "review.opened", NOW, 0, "t", NOW + 5) == (
@@ -346,65 +357,67 @@ def test_a_delivery_is_one_takers_until_its_lease_is_over(store: ReviewTransacti
     assert 28 == len(first.id)
 
 
-def test_a_taker_that_is_still_at_it_keeps_a_delivery(store: ReviewTransactions) -> None:
+def test_a_taker_that_is_still_at_it_keeps_a_delivery(store: Store) -> None:
     opened(store, review(), announce=True)
     first = (taken(store))[0]
-    assert store.hold_delivery(first, now=NOW + 4, seconds=5)
+    assert store.at(NOW + 4).hold_delivery(first, seconds=5)
     assert [] == list(taken(store, NOW + 8, taker="u"))
     other = (taken(store, NOW + 9, taker="u"))[0]
-    assert not store.hold_delivery(first, now=NOW + 10, seconds=5)
-    store.delivered(other, said="200", now=NOW + 10)
-    assert not store.hold_delivery(other, now=NOW + 10, seconds=5)
+    assert not store.at(NOW + 10).hold_delivery(first, seconds=5)
+    store.at(NOW + 10).delivered(other, said="200")
+    assert not store.at(NOW + 10).hold_delivery(other, seconds=5)
 
 
-def test_deliveries_to_other_reviewers_stay(store: ReviewTransactions) -> None:
+def test_deliveries_to_other_reviewers_stay(store: Store) -> None:
     opened(store, review("rv_a", reviewer="dba"), review("rv_b"), announce=True)
-    assert [] == list(store.take_deliveries([], taker="t", now=NOW, seconds=5, limit=10))
+    assert [] == list(store.at(NOW).take_deliveries([], taker="t", seconds=5, limit=10))
     assert [["rv_b"], []] == [[one.review for one in taken(store)], [one.review for one in taken(store)]]
 
 
-def test_a_delivery_is_tried_again_when_it_is_due_and_counts(store: ReviewTransactions) -> None:
+def test_a_delivery_is_tried_again_when_it_is_due_and_counts(store: Store) -> None:
     opened(store, review(), announce=True)
-    store.postpone((taken(store))[0], due=NOW + 30, said="503", now=NOW + 1)
+    first = taken(store)[0]
+    store.at(NOW + 1).postpone(first, wait=29, said="503")
     assert [] == list(taken(store, NOW + 29))
     again = (taken(store, NOW + 30))[0]
     assert (1, "503", NOW + 30) == (again.tries, again.said, again.due)
-    store.delivered(again, said="200", now=NOW + 31)
+    store.at(NOW + 31).delivered(again, said="200")
     assert [] == list(taken(store, NOW + 99))
     last = (store.history("rv_a"))[-1]
     assert ("told", "review.opened: 200", NOW + 31) == (last.what, last.detail, last.at)
 
 
-def test_a_delivery_that_is_given_up_is_told_of_and_not_tried_again(store: ReviewTransactions) -> None:
+def test_a_delivery_that_is_given_up_is_told_of_and_not_tried_again(store: Store) -> None:
     opened(store, review(), announce=True)
-    store.give_up((taken(store))[0], said="410", now=NOW + 1)
+    first = taken(store)[0]
+    store.at(NOW + 1).give_up(first, said="410")
     assert ([], "untold") == (list(taken(store, NOW + 99)), (event_names(store))[-1])
 
 
-def test_a_taker_whose_lease_is_over_can_say_that_it_arrived_but_not_put_it_off(store: ReviewTransactions) -> None:
+def test_a_taker_whose_lease_is_over_can_say_that_it_arrived_but_not_put_it_off(store: Store) -> None:
     opened(store, review(), announce=True)
     old = (taken(store))[0]
     new = (taken(store, NOW + 6, taker="u"))[0]
-    store.postpone(old, due=NOW + 90, said="timeout", now=NOW + 7)
-    store.give_up(old, said="timeout", now=NOW + 7)
+    store.at(NOW + 7).postpone(old, wait=83, said="timeout")
+    store.at(NOW + 7).give_up(old, said="timeout")
     assert [new.id] == [one.id for one in taken(store, NOW + 20, taker="v")]
-    store.delivered(old, said="200", now=NOW + 21)
-    store.delivered(new, said="200", now=NOW + 21)
+    store.at(NOW + 21).delivered(old, said="200")
+    store.at(NOW + 21).delivered(new, said="200")
     assert (["opened", "told"], []) == (event_names(store), list(taken(store, NOW + 99)))
 
 
-def test_what_nobody_was_told_of_needs_no_end_told(store: ReviewTransactions) -> None:
+def test_what_nobody_was_told_of_needs_no_end_told(store: Store) -> None:
     opened(store, review("rv_a"), review("rv_b"), review("rv_c"))
-    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
-    store.withdraw("rv_b", waiter="w", now=NOW + 1, why="gone")
-    store.expire(NOW + 100)
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
+    store.at(NOW + 1).withdraw("rv_b", waiter="w", why="gone")
+    store.at(NOW + 100).expire()
     assert [] == list(taken(store, NOW + 200))
 
 
 @pytest.mark.parametrize("odd", ["\ud800", "\0", "", "é" * 5_000, "' or 1=1 --"])
-def test_odd_names_find_nothing_and_break_nothing(store: ReviewTransactions, odd: str) -> None:
+def test_odd_names_find_nothing_and_break_nothing(store: Store, odd: str) -> None:
     opened(store, review())
     assert (None, [], None) == (store.get(odd), list(store.history(odd)), sought(store, lookup=odd))
-    assert None is store.decide(odd, YES, who="ann", door="page", now=NOW)
+    assert None is store.at(NOW).decide(odd, YES, who="ann", door="page")
     assert ([], []) == (ids(store, server=odd), ids(store, before=odd))
-    assert not store.use([(odd, odd, odd)], now=NOW)
+    assert not store.at(NOW).use([(odd, odd, odd)])

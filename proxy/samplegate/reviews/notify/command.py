@@ -56,9 +56,7 @@ def _place(problem: FieldProblem) -> str:
     return name if name in _PLACES else "elsewhere" if name else "the whole of it"
 
 
-async def record_verdict(
-    store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, now: float
-) -> str | None:
+async def record_verdict(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor) -> str | None:
     """Record a verdict in the store. Raises Unavailable.
 
     Returns the result in a few words; None if it cannot be parsed, which is logged.
@@ -77,9 +75,7 @@ async def record_verdict(
                 places=places,
             )
             return None
-    done = await store.write(
-        lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door, now=now)
-    )
+    done = await store.write(lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door))
     if isinstance(done, Conflict):
         log.info("review.verdict_late", review=review.id, reviewer=review.reviewer, door=door, state=done.review.state)
         return f"{verdict.word}, too late: {done.review.state}"

@@ -145,7 +145,7 @@ class DeliveryAttempt:
         return await self._record_result(review, said)
 
     def _is_obsolete(self, review: Review) -> bool:
-        now = self._context.wall()
+        now = self._context.store.wall()
         return now >= self._end(review) or (self._delivery.event == "review.opened" and review.state != "pending")
 
     def _end(self, review: Review) -> float:
@@ -190,9 +190,7 @@ class DeliveryAttempt:
 
     async def _record_verdict(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> DeliveryResult:
         context = self._context
-        given = await command.record_verdict(
-            context.store, context.log, review, said.raw, door=door, now=context.wall()
-        )
+        given = await command.record_verdict(context.store, context.log, review, said.raw, door=door)
         return (
             RetryLater(f"{said.said}, with an invalid decision")
             if given is None
@@ -211,7 +209,7 @@ class DeliveryAttempt:
                 formats.encoded(data),
                 environment=context.sources.environment,
                 folder=context.sources.folder,
-                seconds=review.expires - context.wall(),
+                seconds=review.expires - context.store.wall(),
             )
         )
         holding = asyncio.create_task(self._keep_lease())
@@ -233,16 +231,14 @@ class DeliveryAttempt:
                 event.clear()
                 with suppress(Unavailable):  # the command goes on; the lease may expire
                     review = await self._review()
-                    if review is None or self._is_obsolete(review) or not await self._renew_lease(context.wall()):
+                    if review is None or self._is_obsolete(review) or not await self._renew_lease():
                         return
 
     async def _review(self) -> Review | None:
         return await self._context.store.read(lambda store: store.get(self._delivery.review))
 
-    async def _renew_lease(self, now: float) -> bool:
-        return await self._context.store.write(
-            lambda store: store.hold_delivery(self._delivery, now=now, seconds=LEASE)
-        )
+    async def _renew_lease(self) -> bool:
+        return await self._context.store.write(lambda store: store.hold_delivery(self._delivery, seconds=LEASE))
 
     async def _record_result(self, review: Review, said: DeliveryResult | WebhookNotReady) -> float | None:
         match said:
@@ -268,8 +264,7 @@ class DeliveryAttempt:
         if self._queue.worked():
             context.log.info("review.delivery_works", reviewer=self._queue.name)
         self._count(result)
-        now = context.wall()
-        await context.store.write(lambda store: store.delivered(delivery, said=words, now=now))
+        await context.store.write(lambda store: store.delivered(delivery, said=words))
 
     async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
         context, delivery, now = self._context, self._delivery, self._context.wall()
@@ -277,18 +272,17 @@ class DeliveryAttempt:
             context.log.warning(
                 "review.delivery_failed", reviewer=self._queue.name, review=review.id, of=delivery.event, why=words
             )
-        due = now + max(webhooks.retry_wait(delivery.tries + 1, context.chance()), after or 0.0)
-        if due >= self._end(review):
+        wait = max(webhooks.retry_wait(delivery.tries + 1, context.chance()), after or 0.0)
+        if context.store.wall() + wait >= self._end(review):
             self._count("failed")
             await self._given_up(words)
             return None
         self._count("again")
-        await context.store.write(lambda store: store.postpone(delivery, due=due, said=words, now=now))
-        return due
+        await context.store.write(lambda store: store.postpone(delivery, wait=wait, said=words))
+        return now + wait
 
     async def _given_up(self, words: str) -> None:
-        now = self._context.wall()
-        await self._context.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
+        await self._context.store.write(lambda store: store.give_up(self._delivery, said=words))
 
     def _count(self, result: str) -> None:
         self._context.count("samplegate_review_deliveries_total", reviewer=self._queue.name, result=result)
@@ -360,13 +354,13 @@ class Outbox:
             if queue.ready > now and not queue.gone:
                 self._next_check = min(self._next_check, queue.ready)
             if (room := queue.room(now)) > 0:
-                for delivery in await self._taken(name, now, room):
+                for delivery in await self._taken(name, room):
                     self._start(tasks, queue, delivery)
 
-    async def _taken(self, reviewer: str, now: float, limit: int) -> Sequence[Delivery]:
+    async def _taken(self, reviewer: str, limit: int) -> Sequence[Delivery]:
         take, taker = [reviewer], self._taker
         return await self._context.store.write(
-            lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit)
+            lambda store: store.take_deliveries(take, taker=taker, seconds=LEASE, limit=limit)
         )
 
     def _queue(self, name: str, reviewer: Reviewer) -> ReviewerQueue:
@@ -406,9 +400,9 @@ class Outbox:
                 event.clear()
                 now, waiting = self._context.wall(), False
                 try:
-                    waiting = await self._expire(now)
+                    waiting = await self._expire()
                     if now >= purge_at:
-                        await self._purge(now - self._keep)
+                        await self._context.store.write(lambda store: store.purge(self._keep))
                         purge_at = now + PURGE
                 except Unavailable as problem:
                     self._store_failed(problem)
@@ -416,15 +410,12 @@ class Outbox:
                     self._log_bug(problem)
                 await self._context.pause(never if waiting else event, TICK if waiting else IDLE)
 
-    async def _purge(self, before: float) -> None:
-        await self._context.store.write(lambda store: store.purge(before))
-
-    async def _expire(self, now: float) -> bool:
+    async def _expire(self) -> bool:
         """Expire reviews. Returns whether any were pending."""
         pending = await self._context.store.read(lambda store: store.pending())
-        self._context.waiting(pending, now)
+        self._context.waiting(pending, self._context.store.wall())
         if pending:
-            await self._context.store.write(lambda store: store.expire(now))
+            await self._context.store.write(lambda store: store.expire())
         return bool(pending)
 
     def _log_bug(self, problem: Exception) -> None:

@@ -177,9 +177,8 @@ class ReviewApi:
 
     async def _decide(self, review: Review, verdict: Verdict, giver: Decider) -> Response:
         """Record the verdict. The first verdict wins; a later one gets 409 with the current state."""
-        now = self._web.wall()
         outcome = await self._web.store.write(
-            lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door, now=now)
+            lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door)
         )
         if outcome is None:
             return not_found()
@@ -259,5 +258,5 @@ class ReviewApi:
         return await to_thread.run_sync(lambda: JSONResponse(self._view_of(review, show)))
 
     def _view_of(self, review: Review, show: Show) -> dict[str, object]:
-        now = self._web.wall()
+        now = self._web.store.wall()
         return to_view(expired(review, now) or review, show=show, now=now, url=self._web.url)

@@ -239,14 +239,14 @@ ACTIONS: Final = {"accept": "accepted", "decline": "declined", "cancel": "dismis
 """A reviewer's answer to a form or URL, by the action that the server gets."""
 
 
-async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
+async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str]) -> dict[str, Any]:
     """The variables of ``waiting.html``. ``asked["after"]`` is the last review of the page before."""
     chosen = _chosen(asked)
     after = asked["after"][:100]
     wanted = replace(
         _filter(chosen, person), states=("pending",), before=after or None, limit=MAX_WAITING + 1, oldest_first=True
     )
-    found = await store.read(lambda store: store.list(wanted))
+    found, now = await store.read(lambda store: store.list(wanted)), store.wall()
     more = len(found) > MAX_WAITING
     listed = [review for review in found[:MAX_WAITING] if expired(review, now) is None]
     return {
@@ -258,12 +258,12 @@ async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], 
     }  # fmt: skip
 
 
-async def history(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
+async def history(store: ReviewStore, person: Person, asked: Mapping[str, str]) -> dict[str, Any]:
     """The variables of ``history.html``: reviews that have ended, newest first. An invalid filter is ignored."""
     chosen = _chosen(asked) | {"state": asked["state"] if asked["state"] in STATES else ""}
     states = tuple(state for state in STATES if chosen["state"] in ("", state))
     wanted = replace(_filter(chosen, person), states=states, before=asked["before"][:100] or None, limit=PAGE + 1)
-    found = list(await store.read(lambda store: store.list(wanted)))
+    found, now = list(await store.read(lambda store: store.list(wanted))), store.wall()
     return {
         "rows": [_row(review, now) for review in found[:PAGE]], "outcomes": OUTCOMES,
         "chosen": chosen, "states": STATES, "kinds": KINDS, "filtered": any(chosen.values()),
@@ -276,14 +276,14 @@ NEXT: Final = 20
 """Reviews to look at for the next one: some may have expired without a note of it in the store."""
 
 
-async def next_pending(store: ReviewStore, person: Person, after: str, now: float) -> str | None:
+async def next_pending(store: ReviewStore, person: Person, after: str) -> str | None:
     """The ID of the oldest pending review that was opened after the review ``after``, else of the oldest of all. Never
     ``after`` itself. None if there is no other."""
     wanted = Filter(reviewers=person.reviewers_among(None), states=("pending",), limit=NEXT, oldest_first=True)
     for before in (after[:100] or None, None):
         found = await store.read(partial(_listed, wanted=replace(wanted, before=before)))
         for review in found:
-            if review.id != after and expired(review, now) is None:
+            if review.id != after and expired(review, store.wall()) is None:
                 return review.id
     return None
 
@@ -478,21 +478,17 @@ class Pages:
     async def waiting(self, request: Request, person: Person) -> Response:
         """The queue, oldest first."""
         asked = {name: request.query_params.get(name, "") for name in ("reviewer", "server", "kind", "after")}
-        return self._page(
-            request, "waiting.html", person, **await waiting(self._web.store, person, asked, self._web.wall())
-        )
+        return self._page(request, "waiting.html", person, **await waiting(self._web.store, person, asked))
 
     async def history(self, request: Request, person: Person) -> Response:
         """All reviews, newest first, filtered."""
         asked = {name: request.query_params.get(name, "") for name in ("state", "reviewer", "server", "kind", "before")}
-        return self._page(
-            request, "history.html", person, **await history(self._web.store, person, asked, self._web.wall())
-        )
+        return self._page(request, "history.html", person, **await history(self._web.store, person, asked))
 
     async def next(self, request: Request, person: Person) -> Response:
         """Redirect to the next pending review, or to the queue if there is none."""
         after = request.query_params.get("after", "")
-        found = await next_pending(self._web.store, person, after, self._web.wall())
+        found = await next_pending(self._web.store, person, after)
         return RedirectResponse("/reviews" if found is None else f"/reviews/{found}", 303)
 
     async def show(self, request: Request, person: Person) -> Response:
@@ -544,10 +540,7 @@ class Pages:
             return await self._review_page(
                 request, person, review, tried, status=422 if problems and not form.preview else 200
             )
-        now = self._web.wall()
-        decided = await self._web.store.write(
-            lambda store: store.decide(review.id, read, who=person.name, door="page", now=now)
-        )
+        decided = await self._web.store.write(lambda store: store.decide(review.id, read, who=person.name, door="page"))
         if decided is None:
             return self._missing(request, person)
         if isinstance(decided, Conflict):
@@ -572,7 +565,7 @@ class Pages:
         review = await self._web.store.read(lambda store: store.get(request.path_params["id"]))
         if review is None or not person.sees(review):
             return None
-        return expired(review, self._web.wall()) or review
+        return expired(review, self._web.store.wall()) or review
 
     async def _review_page(
         self, request: Request, person: Person, review: Review, tried: RejectedForm | None = None, *, status: int = 200
@@ -580,7 +573,7 @@ class Pages:
         events = await self._web.store.read(lambda store: store.history(review.id))
         left = await count_pending(self._web.store, person, review)
         # in a thread, because rendering a large review takes a tenth of a second
-        values = await to_thread.run_sync(view, review, events, person, self._web.wall(), tried)
+        values = await to_thread.run_sync(view, review, events, person, self._web.store.wall(), tried)
         return self._page(request, "review.html", person, status=status, late_by=status == 409, left=left, **values)
 
     def _page(self, request: Request, template: str, person: Person, *, status: int = 200, **values: Any) -> Response:

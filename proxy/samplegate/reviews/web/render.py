@@ -99,7 +99,7 @@ def page(
 ) -> Response:
     """A page from ``templates/``. ``person``: the user in the top bar; ``values``: the template's own variables."""
     values = {"form_token": "", "here": request.url.path, **values}
-    html = _environment().get_template(template).render(web=web, now=web.wall(), person=person, **values)
+    html = _environment().get_template(template).render(web=web, now=web.store.wall(), person=person, **values)
     return HTMLResponse(html, status, HEADERS)
 
 

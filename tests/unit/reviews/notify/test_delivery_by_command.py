@@ -85,7 +85,7 @@ async def test_what_became_of_it_is_no_command_s_business(out: Outside) -> None:
     asked = await out.ask()
     async with running(out.outbox()):
         await out.store.until(lambda: out.store.one.state == "done")
-        out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+        out.store.withdraw(asked.id, waiter="w", why="")
         await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
     assert "x" == (out.folder / "ran").read_text()
 
@@ -156,9 +156,9 @@ async def test_a_command_that_nobody_waits_for_any_more_is_killed(
         assert b"up" == await blocking.read_state()
         match how:
             case "withdrawn":
-                out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+                out.store.withdraw(asked.id, waiter="w", why="")
             case "decided":
-                out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
+                out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page")
             case _:
                 out.clock.move(901)
         assert b"" == await blocking.read_state()

@@ -172,7 +172,7 @@ async def test_keys_are_changed_without_a_restart_and_both_sign_meanwhile(out: O
 
 async def test_nobody_is_asked_what_was_decided_before_and_what_became_of_it_is_told(out: Outside) -> None:
     asked = await out.ask()
-    out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page", now=NOW)
+    out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page")
     async with endpoint() as hook:
         out.tell(hook)
         async with running(out.outbox()):
@@ -187,7 +187,7 @@ async def test_withdrawn_reviews_are_told_of(out: Outside) -> None:
         async with running(out.outbox()):
             asked = await out.ask()
             await hook.requests(1)
-            out.store.withdraw(asked.id, waiter="w", now=NOW, why="the client cancelled")
+            out.store.withdraw(asked.id, waiter="w", why="the client cancelled")
             await hook.requests(2)
     assert ["review.opened", "review.withdrawn"] == [json.loads(seen.body)["type"] for seen in hook.seen]
 
@@ -216,7 +216,7 @@ async def test_reviews_expire_where_nobody_is_told_by_webhook(out: Outside) -> N
 
 async def test_ended_reviews_are_forgotten_after_their_time(out: Outside) -> None:
     asked = await out.ask()
-    out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page", now=NOW)
+    out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page")
     async with running(out.outbox()):
         await _turns()
         assert asked.id in out.store.reviews

@@ -454,9 +454,7 @@ async def test_the_verdict_of_a_store_that_forgot_the_review_meanwhile_is_none()
 async def test_what_was_said_is_shown_in_the_form_in_which_it_is_given() -> None:
     listener = ReviewersListener()
     asked = await listener.open_review()
-    listener.store.decide(
-        ID, Verdict(word="reject", reason="too long", tell_server=True), who="ann", door="page", now=NOW
-    )
+    listener.store.decide(ID, Verdict(word="reject", reason="too long", tell_server=True), who="ann", door="page")
     found = (await client(listener.app(), OPS).get(f"/v1/reviews/{ID}")).json()
     assert {"verdict": "reject", "reason": "too long", "tell_server": True} == found["verdict"]
     assert json.dumps(asked.params) == json.dumps(found["request"])

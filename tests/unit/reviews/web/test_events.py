@@ -11,7 +11,7 @@ import pytest
 from samplegate.reviews.review import Verdict
 from samplegate.reviews.web.events import MAX_LISTENERS, PAGE
 from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, ReviewersListener, Streamed
-from tests.fakes.reviews import NOW, review
+from tests.fakes.reviews import review
 
 pytestmark = pytest.mark.anyio
 OTHER_ID = "rv_" + "b" * 24
@@ -36,8 +36,8 @@ async def test_a_change_is_told_at_once_to_who_may_see_it() -> None:
     assert (200, 200) == (await mine.begun(), await theirs.begun())
     for stream in (mine, theirs):
         await stream.parts_until("retry")
-    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
-    listener.store.decide(OTHER_ID, REJECT, who="ben", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page")
+    listener.store.decide(OTHER_ID, REJECT, who="ben", door="page")
     (event,) = data(await mine.parts_until("data:"))
     assert (ID, "rejected", "rejected", "ops", "ann", "page") == tuple(
         event[name] for name in ("review", "what", "state", "reviewer", "who", "door")
@@ -54,7 +54,7 @@ async def test_what_another_process_changes_is_seen_by_looking() -> None:
     listener.store.watch = lambda nudge: lambda: None  # type: ignore[method-assign]
     stream = Streamed(listener.app(poll=0.005), PATH, as_(OPS))
     await stream.begun()
-    listener.store.decide(ID, REJECT, who="ann", door="cli", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="cli")
     assert "rejected" == data(await stream.parts_until("data:"))[0]["what"]
     await stream.leave()
 
@@ -77,7 +77,7 @@ async def test_what_is_no_number_of_an_event_is_as_if_nothing_was_said(seen: str
     stream = Streamed(listener.app(poll=3600.0), PATH, as_(OPS, last_event_id=seen))
     assert 200 == await stream.begun()
     await stream.parts_until("retry")
-    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page")
     assert ["rejected"] == [each["what"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
 
@@ -89,7 +89,7 @@ async def test_a_token_that_is_taken_away_ends_its_stream() -> None:
     await stream.begun()
     await stream.parts_until("retry")
     del listener.people[OPS]
-    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page")
     assert "" == await stream.part()
     await stream.ended()
 
@@ -147,7 +147,7 @@ async def test_a_number_of_a_store_that_was_there_before_is_as_now() -> None:
     stream = Streamed(listener.app(poll=3600.0), PATH, as_(OPS, last_event_id="999"))
     await stream.begun()
     await stream.parts_until("retry")
-    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page")
     assert ["rejected"] == [each["what"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
 
@@ -161,8 +161,8 @@ async def test_listeners_hear_of_another_store_that_takes_the_place_of_the_one_t
     for stream in (mine, theirs):
         await stream.begun()
         await stream.parts_until("retry")
-    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
-    listener.store.decide("rv_" + "c" * 24, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page")
+    listener.store.decide("rv_" + "c" * 24, REJECT, who="ann", door="page")
     await mine.parts_until("id: 4\n")
     listener.store.reviews.clear()
     listener.store.events.clear()

@@ -189,7 +189,8 @@ async def test_a_page_behind_the_last_says_so(listener: ReviewersListener) -> No
 async def test_the_same_request_that_comes_again_and_again_is_one_line(listener: ReviewersListener) -> None:
     await listener.open_review()
     for n in range(3):
-        listener.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
+        listener.now = NOW + n
+        listener.store.seek(review().lookup, stage="request", waiter=f"w{n}", seconds=0.5)
     found = ParsedPage((await (await signed_in(listener)).get(f"/reviews/{ID}")).text).text
     assert 0 == found.count("joined")
     assert 1 == found.count("the same request arrived again and is waiting (3 times)")
@@ -393,7 +394,8 @@ async def test_the_history_is_filtered_and_has_pages(listener: ReviewersListener
     for n in range(60):
         found = review(id=f"rv_{n:03}", created=NOW + n, server="a" if n % 2 else "b")
         await listener.open_review(found)
-        listener.store.decide(found.id, Verdict(word="reject"), who="ben", door="cli", now=NOW + n)
+        listener.now = NOW + n
+        listener.store.decide(found.id, Verdict(word="reject"), who="ben", door="cli")
     await listener.open_review(review(id="rv_pending"))
     ask = await signed_in(listener)
 
@@ -414,11 +416,12 @@ async def test_the_history_is_filtered_and_has_pages(listener: ReviewersListener
 
 async def test_the_history_tells_who_decided_what_and_what_became_of_it(listener: ReviewersListener) -> None:
     asked = await listener.open_review(waiter="w", held_until=NOW + 30)
-    listener.store.decide(asked.id, Verdict(word="approve"), who="ben", door="cli", now=NOW)
+    listener.store.decide(asked.id, Verdict(word="approve"), who="ben", door="cli")
     ann = await Visitor(listener.app()).sign_in(OPS)
     await ann.open("/reviews/history")
     assert "Approved by ben being used" in ann.page.one("li").text
-    assert listener.store.use([(asked.id, "w", "d1")], now=NOW + 1)
+    listener.now = NOW + 1
+    assert listener.store.use([(asked.id, "w", "d1")])
     await ann.open("/reviews/history")
     assert "Approved by ben used" in ann.page.one("li").text
     await listener.open_review(shown.url())

@@ -350,7 +350,7 @@ async def test_the_page_is_told_of_changes_by_its_session(listener: ReviewersLis
     assert 303 == (await client(app).get("/reviews/events")).status_code
     stream = Streamed(app, "/reviews/events", {"cookie": f"samplegate={cookie_of(ask)}"})
     assert 200 == await stream.begun()
-    listener.store.decide(ID, Verdict(word="reject"), who="ann", door="page", now=NOW)
+    listener.store.decide(ID, Verdict(word="reject"), who="ann", door="page")
     assert ID in await stream.parts_until("data:")
     del listener.people[OPS]
     await listener.open_review(id="rv_" + "c" * 24)
