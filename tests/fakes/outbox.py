@@ -125,9 +125,11 @@ class Store(MemoryReviews):
 
 
 class Outside:
-    """A policy's reviewers, the outbox's context, and the outbox."""
+    """A policy's reviewers, the outbox's context, and the outbox. ``ahead``: seconds by which the outbox's clock is
+    ahead of the store's, which is ``clock``."""
 
-    def __init__(self, folder: Path, store: Store | None = None) -> None:
+    def __init__(self, folder: Path, store: Store | None = None, *, ahead: float = 0.0) -> None:
+        self.ahead = ahead
         self.clock, self.log, self.store = Clock(), Log(), store or Store()
         self.store.clock = self.clock
         self.counted: list[tuple[str, str]] = []
@@ -147,7 +149,7 @@ class Outside:
             "log": self.log,
             "count": lambda _name, *, reviewer, result: self.counted.append((reviewer, result)),
             "waiting": lambda pending, _now: self.waiting.append(pending),
-            "wall": self.clock,
+            "wall": lambda: self.clock() + self.ahead,
             "random": bytes,
             "pause": self.clock.pause,
         }

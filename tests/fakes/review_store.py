@@ -126,10 +126,11 @@ class MemoryReviews:
         ]
         if any(after is None for after in spent):
             return False
-        for after in spent:
+        again = sum(after is self.reviews[after.id] for after in spent if after is not None)
+        if again not in (0, len(uses)) or len({id for id, _, _ in uses}) < len(uses):
+            return False
+        for after in () if again else spent:
             assert after is not None
-            if self.reviews[after.id] is after:  # it was used so before
-                continue
             self._put(scrub_verdict(after))
             self._tell(after, "used", now, detail=after.used_by or "")
         return True

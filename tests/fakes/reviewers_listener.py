@@ -40,9 +40,10 @@ class Log:
 
 
 class ReviewersListener:
-    """The listener with its store, reviewers, clock and log. Tests may change each of them."""
+    """The listener with its store, reviewers, clock and log. Tests may change each of them. ``ahead``: seconds by which
+    the clock of the listener's process is ahead of the store's, which is ``now``."""
 
-    def __init__(self, url: str = URL, **more: Any) -> None:
+    def __init__(self, url: str = URL, *, ahead: float = 0.0, **more: Any) -> None:
         self.store = MemoryReviews(lambda: self.now)
         self.people = dict(PEOPLE)
         self.now = NOW
@@ -53,7 +54,7 @@ class ReviewersListener:
             person=self.people.get,
             known=self._known,
             url=url,
-            wall=lambda: self.now,
+            wall=lambda: self.now + ahead,
             random=self._random,
             log=self.log,
             version="1.2.3",

@@ -447,7 +447,7 @@ def watch(
 
 
 def _pending_lines(store: SqlReviewStore, reviewer: str | None, json_lines: bool) -> Iterator[str]:
-    now = time.time()
+    now = store.wall()
     filter = Filter(states=("pending",), reviewers=None if reviewer is None else (reviewer,), limit=AT_A_TIME)
     for review in reversed(store.list(filter)):
         if current_state(review, now).state == "pending":
@@ -468,16 +468,16 @@ def _new_events(
     while newest > last:
         events = store.changes(last, AT_A_TIME)
         for event in events:
-            yield event.number, _event_line(store.get(event.review), event, reviewer, json_lines)
+            yield event.number, _event_line(store, event, reviewer, json_lines)
         if not events:
             return
         last = events[-1].number
 
 
-def _event_line(review: Review | None, event: ReviewEvent, reviewer: str | None, json_lines: bool) -> str | None:
+def _event_line(store: SqlReviewStore, event: ReviewEvent, reviewer: str | None, json_lines: bool) -> str | None:
+    review, now = store.get(event.review), store.wall()
     if review is None or reviewer not in (None, review.reviewer) or (event.what in _QUIET and not json_lines):
         return None
-    now = time.time()
     if json_lines:
         return _json(event, review, now)
     by = f"  by {harmless(event.who)} ({event.door})" if event.who else ""

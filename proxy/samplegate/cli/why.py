@@ -241,7 +241,7 @@ def _review(id: str, places: _Places) -> _ReviewStory:
     try:
         store = SqlReviewStore(url, make=False)
         try:
-            review, events = store.get(id), store.history(id)
+            review, events, now = store.get(id), store.history(id), store.wall()
         finally:
             store.close()
     except Unavailable as problem:
@@ -251,7 +251,7 @@ def _review(id: str, places: _Places) -> _ReviewStory:
     return _ReviewStory(
         id,
         review.reviewer,
-        current_state(review, time.time()).state,
+        current_state(review, now).state,
         events=tuple(
             _ReviewEvent(timestamp(one.at), EVENT_MEANINGS.get(one.what, one.what), one.who, one.door, one.detail)
             for one in events[-MAX_EVENTS:]

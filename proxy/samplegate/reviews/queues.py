@@ -23,7 +23,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 def read_queues(store: str, now: float) -> tuple[Queue, ...]:
-    """The queues of a store (``sqlite:PATH``). Nothing if it does not exist. Raises Unavailable."""
+    """The queues of a store (``sqlite:PATH``) at ``now`` by its clock; none without a store. Raises Unavailable."""
     from samplegate.reviews.sql_schema import SCHEMA, path_of
     from samplegate.sqlite import SqliteFault, read_file
 

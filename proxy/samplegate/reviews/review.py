@@ -142,7 +142,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     """Who decided: the reviewer's name as far as the door knows it."""
     door: Door | None = None
     waiter: str | None = None
-    """The name of the wait that has the lease: it waits for the verdict, or acts on it."""
+    """The name of the wait that has the lease: it waits for the verdict, or acts on it. It stays after the use."""
     held_until: float = 0.0
     """When the waiter's lease ends unless it is renewed."""
     used_by: str | None = None
@@ -345,10 +345,13 @@ def left(review: Review, waiter: str) -> Review | None:
 
 
 def used(review: Review, *, waiter: str, decision_id: str, now: float) -> Review | None:
-    """Mark the verdict as used, once; None if the waiter has lost its lease. Used under the same ``decision_id``, it
-    stays as it is."""
-    if review.used_by == decision_id:
-        return review
-    if review.state not in DECIDED or review.used_by is not None or review.waiter != waiter:
+    """Mark the verdict as used, once. None if it is used already, or the waiter has lost its lease.
+
+    Returns the review unchanged if this waiter has used it under this ``decision_id``. The ID alone is not enough: the
+    retries of a call have one ID, and each of them waits under a name of its own.
+    """
+    if review.state not in DECIDED or review.waiter != waiter:
         return None
-    return msgspec.structs.replace(review, used_by=decision_id, used=now, waiter=None, held_until=0.0)
+    if review.used_by is not None:
+        return review if review.used_by == decision_id else None
+    return msgspec.structs.replace(review, used_by=decision_id, used=now, held_until=0.0)

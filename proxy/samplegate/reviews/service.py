@@ -185,8 +185,14 @@ class ReviewService:
     async def open(self, review: Review, *, announce: bool) -> Review:
         """Store a new review and lease it. Raises Unavailable if too many are pending."""
         waiter = self._name()
+        now = self._wall()  # `answers_until` is of this clock, too, and does not move with the creation
         draft = msgspec.structs.replace(
-            review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=review.created + LEASE
+            review,
+            id=f"rv_{self._random(12).hex()}",
+            waiter=waiter,
+            created=now,
+            expires=review.expires + now - review.created,
+            held_until=now + LEASE,
         )
         fresh = await self.store.write(lambda store: store.open(draft, announce=announce, most=self._most))
         if fresh is None:
@@ -214,9 +220,8 @@ class ReviewService:
         """
         assert review.waiter is not None
         self._gone[review.id] = (review.waiter, gone)
-        until = self._clock() + min(
-            seconds, review.expires - self.store.wall()
-        )  # the wall clock may jump during the wait
+        # by the monotonic clock, because the wall clock may jump during the wait
+        until = self._clock() + min(seconds, review.expires - self.store.wall())
         try:
             found = await self._wait_for_end(review, review.waiter, until, comes_back)
         except BaseException:  # cancelled: the peer that asked has no use for a verdict now

@@ -273,8 +273,8 @@ class Database:
         """
 
     def now(self, _db: Connection) -> float:
-        """The database's time within a transaction that has its locks, in Unix seconds. SQLite has no clock of its own,
-        so it is this machine's."""
+        """The database's time within a transaction, which has its locks by then if it writes. In Unix seconds. SQLite
+        has no clock of its own, so it is this machine's."""
         return self.clock()
 
     def exists(self) -> bool:

@@ -59,8 +59,8 @@ _BY_ID: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 class SqlReviewStore:
     """The review store in a SQL database, opened at first use. For one thread at a time. All methods raise Unavailable.
 
-    ``make``: whether to create a store that does not exist. ``clock``: Unix seconds in place of this
-    machine's, which SQLite uses.
+    ``make``: whether to create a store that does not exist. ``clock``: the store's time in Unix seconds,
+    by default this machine's.
     """
 
     def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
@@ -175,7 +175,7 @@ class SqlReviewStore:
         return True
 
     def use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
-        scrub, changed = False, 0
+        scrub = False
         with self.database.writing() as db:
             now = self.database.now(db)
             found = [(_found(db, id), waiter, decision_id) for id, waiter, decision_id in sorted(uses)]
@@ -186,16 +186,17 @@ class SqlReviewStore:
             ]
             if len(spent) < len(uses) or any(after is None for _, after, _ in spent):
                 return False
+            again = sum(after is review for review, after, _ in spent)
+            if again not in (0, len(uses)) or len({review.id for review, _, _ in spent}) < len(uses):
+                return False
             for review, after, decision_id in spent:
                 assert after is not None
-                if after is review:  # it was used so before
-                    continue
-                changed += 1
                 clean = scrub_verdict(after)  # erase secrets at once
-                scrub = scrub or clean != after
-                _write(db, review, clean)
-                append_event(db, after, "used", now, detail=decision_id)
-        self.changed += changed
+                scrub = scrub or again > 0 or clean != after  # the process may have ended before it erased them
+                if not again:
+                    _write(db, review, clean)
+                    append_event(db, after, "used", now, detail=decision_id)
+        self.changed += not again
         if scrub:
             self.database.scrub()
         return True

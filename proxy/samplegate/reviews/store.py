@@ -58,7 +58,7 @@ class ReviewTransactions(Protocol):
         ...
 
     def renew(self, waiters: Sequence[str], *, seconds: float) -> None:
-        """Extend the leases of these waiters to ``seconds`` from ``now``."""
+        """Extend the leases of these waiters to ``seconds`` from now."""
         ...
 
     def leave(self, id: str, *, waiter: str) -> None:
@@ -72,8 +72,8 @@ class ReviewTransactions(Protocol):
     def use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
         """Mark the verdicts of these (review, waiter, decision_id) as used, all or none. A verdict can be used once.
 
-        The same uses again change nothing and are True, so that a caller who does not know the outcome may repeat
-        the call.
+        The same uses again change nothing and are True, so a caller that does not know the outcome may repeat the
+        call.
         """
         ...
 

@@ -139,6 +139,7 @@ def test_the_outcome_follows_what_becomes_of_the_decision(page: Page, site: Site
     page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.locator("#standing")).to_contain_text("is being answered with this decision")
     page.get_by_role("link", name="Back to queue").last.focus()
+    site.listener.now = NOW + 1
     site.run(lambda: site.listener.store.write(lambda store: store.use([(shown.sampling().id, "w", "d1")])))
     expect(page.locator("#standing")).to_contain_text("the request was answered with it")
     expect(page.locator("#standing time").first).to_have_attribute("title", "15 Jan 2027, 08:00:00 UTC")

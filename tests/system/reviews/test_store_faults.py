@@ -23,6 +23,7 @@ from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Filter, Review
 from samplegate.reviews.sql_schema import path_of
 from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NOW, YES, filled, form, review
 
 
@@ -242,11 +243,24 @@ def test_a_secret_that_has_served_is_in_no_file_of_the_store(store: SqlReviewSto
     assert b"hunter2" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
-def test_what_is_forgotten_is_in_no_file_of_the_store(store: SqlReviewStore, path: Path) -> None:
-    store.open(review(params={"text": "remember me" * 10_000}, expires=NOW), announce=False, most=9)
-    assert 1 == len(store.expire())
-    assert 1 == store.purge(0.0)
-    assert b"remember me" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+def test_a_use_that_is_repeated_erases_what_the_first_one_did_not(
+    store: SqlReviewStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.open(form(waiter="w", held_until=NOW + 9), announce=False, most=9)
+    store.decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.database, "scrub", lambda: None)  # the process ended before
+        assert store.use([("rv_f", "w", "d")])
+    assert store.use([("rv_f", "w", "d")])
+    assert b"hunter2" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_what_is_forgotten_is_in_no_file_of_the_store(path: Path) -> None:
+    with contextlib.closing(TimedReviews(f"sqlite:{path}")) as store:
+        store.open(review(params={"text": "remember me" * 10_000}), announce=False, most=9)
+        store.at(NOW + 100).expire()
+        assert 1 == store.at(NOW + 101).purge(0.0)
+        assert b"remember me" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
 @pytest.mark.anyio

@@ -83,9 +83,9 @@ class Twins(RuleBasedStateMachine):
     def decide(self, id: str, verdict: Verdict) -> None:
         self.both(lambda store: store.at(self.now).decide(id, verdict, who="ann", door="page"))
 
-    @rule(id=IDS, waiter=WAITERS)
-    def use(self, id: str, waiter: str) -> None:
-        self.both(lambda store: store.at(self.now).use([(id, waiter, "d")]))
+    @rule(id=IDS, waiter=WAITERS, by=st.sampled_from(["d", "e"]))
+    def use(self, id: str, waiter: str, by: str) -> None:
+        self.both(lambda store: store.at(self.now).use([(id, waiter, by)]))
 
     @rule(id=IDS, waiter=WAITERS)
     def leave(self, id: str, waiter: str) -> None:

@@ -274,18 +274,17 @@ async def test_on_timeout_next_goes_on_behind_a_reviewer_who_says_nothing() -> N
 async def test_a_gate_whose_clock_is_wrong_waits_as_long_as_the_rule_says(ahead: float) -> None:
     gate = ReviewedGate(ahead=ahead)
     begun = wall()
-    release = await gate.settled(*pushed({**ASK, "timeout": "50ms", "on_timeout": "deny"}, policy=POLICY))
+    release = await gate.settled(*pushed({**ASK, "timeout": "125ms", "on_timeout": "deny"}, policy=POLICY))
     assert isinstance(release.outcome, Denied)
     (review,) = gate.store.list(Filter())
     assert "expired" == review.state
     assert pytest.approx(begun, abs=0.01) == review.created
-    assert pytest.approx(0.05) == review.expires - review.created
-    assert pytest.approx(0.05, abs=0.01) == wall() - begun
+    assert 0.125 == review.expires - review.created
+    assert pytest.approx(0.125, abs=0.01) == wall() - begun
 
 
-@pytest.mark.parametrize("ahead", [-86_400.0, 86_400.0])
-async def test_a_clock_that_is_wrong_takes_no_lease_that_another_gate_holds(ahead: float) -> None:
-    gate, other = ReviewedGate(), ReviewedGate(ahead=ahead)
+async def test_a_clock_that_is_wrong_takes_no_lease_that_another_gate_holds() -> None:
+    gate, other = ReviewedGate(), ReviewedGate(ahead=86_400.0)
     other.store = gate.store
     other.service = other.new_service()
     found: list[Review | None] = []

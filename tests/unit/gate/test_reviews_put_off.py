@@ -16,9 +16,10 @@ from samplegate.policy.prompt import SampleFailed
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
+from samplegate.reviews.service import LEASE
 from tests.fakes.dialogue import Dialogue, form, modern, one, sample
 from tests.fakes.gate_ports import SAMPLED, asked
-from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body
+from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body, wall
 from tests.fakes.virtual_time import VIRTUAL
 
 pytestmark = pytest.mark.anyio
@@ -480,3 +481,40 @@ async def test_the_review_says_how_long_its_call_can_wait() -> None:
 
     await Call(gate, LOOKS, policy={**QUICK, "client": {"peer_timeout": "8s"}}).end(look)
     assert "1m" == duration_text((seen[0].answers_until or 0) - seen[0].created)
+
+
+async def test_of_two_tries_of_one_call_at_two_gates_one_is_answered_by_the_verdict() -> None:
+    """The client sends its retry twice, so both have the decision ID of the first try. The first one stalls beyond its
+    lease, between the record and the use."""
+    gate, other = ReviewedGate(), ReviewedGate()
+    other.store, other._ids = gate.store, 1_000
+    other.service = other.new_service()
+    call = Call(gate, LOOKS)
+    await call.defer()
+    await decide(gate)
+    first = call.round
+    call.retry()
+    stalls, goes_on, found = anyio.Event(), anyio.Event(), dict[str, Any]()
+    use = gate.service.use
+
+    async def late(spent: Any) -> bool:
+        stalls.set()
+        await goes_on.wait()
+        return await use(spent)
+
+    async def tries() -> None:
+        gate.ports.reviews = gate.service
+        found["first"] = await gate.ports.gate(call.d).run(first)
+
+    gate.service.use = late  # type: ignore[method-assign]
+    other.ports.reviews = other.service
+    async with anyio.create_task_group() as group:
+        group.start_soon(tries)
+        await stalls.wait()
+        gate.store.clock = lambda: wall() + LEASE + 1
+        found["second"] = await other.ports.gate(call.d).run(call.round)
+        goes_on.set()
+    outcomes = {name: type(one.releases["k"].outcome) for name, one in found.items()}
+    assert {"first": Unanswered, "second": Answered} == outcomes
+    (review,) = gate.store.list(Filter())
+    assert 1 == sum(event.what == "used" for event in gate.store.history(review.id))

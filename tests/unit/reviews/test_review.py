@@ -109,8 +109,9 @@ def test_a_verdict_is_used_by_the_waiter_that_holds_it_and_once() -> None:
     assert used(review(waiter="w"), waiter="w", decision_id="d2", now=NOW) is None
     after = used(mine, waiter="w", decision_id="d2", now=NOW + 1)
     assert after is not None
-    assert ("d2", NOW + 1, None) == (after.used_by, after.used, after.waiter)
-    assert used(replace(after, waiter="w"), waiter="w", decision_id="d3", now=NOW + 2) is None
+    assert ("d2", NOW + 1, "w", 0.0) == (after.used_by, after.used, after.waiter, after.held_until)
+    assert used(after, waiter="w", decision_id="d3", now=NOW + 2) is None
+    assert used(after, waiter="other", decision_id="d2", now=NOW + 2) is None
     assert after is used(after, waiter="w", decision_id="d2", now=NOW + 2)
 
 
@@ -167,10 +168,10 @@ class Races(RuleBasedStateMachine):
     def one_withdraws(self, waiter: str) -> None:
         self.review = withdrawn(self.review, waiter=waiter, now=self.now) or self.review
 
-    @rule(waiter=st.sampled_from("abc"))
-    def one_uses_it(self, waiter: str) -> None:
+    @rule(waiter=st.sampled_from("abc"), id=st.sampled_from("de"))
+    def one_uses_it(self, waiter: str, id: str) -> None:
         holder = self.review.waiter
-        after = used(self.review, waiter=waiter, decision_id=f"d-{waiter}", now=self.now)
+        after = used(self.review, waiter=waiter, decision_id=id, now=self.now)
         if after is not None and after is not self.review:  # the same use again changes nothing
             assert holder == waiter
             self.uses.append(waiter)

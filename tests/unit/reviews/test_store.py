@@ -74,7 +74,7 @@ def test_a_verdict_is_found_by_the_next_same_request_and_used_once(store: Store)
     assert [True, False] == [used(store), used(store, by="d2")]
     assert None is sought(store)
     after = kept(store)
-    assert ("d1", NOW + 2, None) == (after.used_by, after.used, after.waiter)
+    assert ("d1", NOW + 2, "w") == (after.used_by, after.used, after.waiter)
     assert ["opened", "approved", "used"] == event_names(store)
 
 
@@ -101,6 +101,29 @@ def test_the_same_use_again_is_no_other_use(store: Store) -> None:
     assert store.at(NOW + 3).use(uses[::-1])
     assert (before, then) == (store.last_change(), [kept(store, id) for id in ("rv_a", "rv_b")])
     assert not store.use([("rv_a", "w", "d1"), ("rv_b", "w", "d3")])
+    assert not store.use([("rv_a", "other", "d1"), ("rv_b", "other", "d2")])
+
+
+def test_retries_of_a_call_have_one_decision_id_and_do_not_use_a_verdict_twice(store: Store) -> None:
+    """The first try stalls beyond its lease, and the second one gets the verdict."""
+    opened(store, review(waiter="first", held_until=NOW + 10))
+    store.at(NOW + 1).decide("rv_a", YES, who="ann", door="page")
+    assert "rv_a" == sought(store, "second", now=NOW + 11)
+    assert [True, False] == [used(store, waiter=waiter, now=NOW + 12) for waiter in ("second", "first")]
+    assert ["opened", "approved", "used"] == event_names(store)
+
+
+@pytest.mark.parametrize("first", [[("rv_a", "w", "d1")], []])
+def test_uses_of_which_some_were_used_before_or_of_one_review_twice_are_none(
+    store: Store, first: list[tuple[str, str, str]]
+) -> None:
+    opened(store, review("rv_a", waiter="w", held_until=NOW + 10), review("rv_b", waiter="w", held_until=NOW + 10))
+    for id in ("rv_a", "rv_b"):
+        store.at(NOW + 1).decide(id, YES, who="ann", door="page")
+    assert store.use(first)
+    more = ("rv_b", "w", "d2") if first else ("rv_a", "w", "d2")
+    assert not store.use([("rv_a", "w", "d1"), more])
+    assert None is kept(store, "rv_b").used_by
 
 
 def test_the_first_verdict_wins_and_the_second_is_told_of_it(store: Store) -> None:

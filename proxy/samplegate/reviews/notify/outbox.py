@@ -154,7 +154,7 @@ class DeliveryAttempt:
     async def _view(self, review: Review) -> ReviewView:
         context = self._context
         return ReviewView(
-            context.wall(),
+            context.store.wall(),
             context.url,
             context.clean(review.show),
             await context.store.write(lambda store: store.key()),
@@ -279,7 +279,7 @@ class DeliveryAttempt:
             return None
         self._count("again")
         await context.store.write(lambda store: store.postpone(delivery, wait=wait, said=words))
-        return now + wait
+        return context.wall() + wait  # the store's time is later than that before the write
 
     async def _given_up(self, words: str) -> None:
         await self._context.store.write(lambda store: store.give_up(self._delivery, said=words))

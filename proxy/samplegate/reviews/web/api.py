@@ -213,7 +213,7 @@ class ReviewApi:
         """The review of a callback token. A wrong token does not reveal whether the review exists."""
         key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
         why = formats.callback_fault(
-            key, token, review.id if review else "", review.digest if review else "", self._web.wall()
+            key, token, review.id if review else "", review.digest if review else "", self._web.store.wall()
         )
         if review is not None and why is None:
             return review, Decider("callback", "callback", "none")

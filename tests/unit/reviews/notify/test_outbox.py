@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from samplegate.errors import Unavailable
 from samplegate.policy.schema import Reviewer
 from samplegate.reviews.notify.outbox import LEASE, MAX_CONCURRENT, OBSOLETE
-from samplegate.reviews.review import Verdict
+from samplegate.reviews.review import Delivery, Verdict
 from tests.fakes.outbox import DAY, KEY, Outside, Store, is_signed, running
 from tests.fakes.reviews import NOW
 from tests.fakes.webhook_endpoint import answer, endpoint
@@ -40,6 +40,41 @@ async def test_a_review_is_told_signed_and_once(out: Outside) -> None:
     assert ("msg_" + "1".zfill(24), "application/json") == (told.headers["webhook-id"], told.headers["content-type"])
     assert ["told"] == [event.what for event in out.store.events if event.what == "told"][:1]
     assert ("ops", "delivered") == out.counted[0]
+
+
+@pytest.mark.parametrize("ahead", [-7_200.0, 7_200.0])
+async def test_a_wrong_clock_of_the_gate_changes_nothing_of_a_message(tmp_path: Path, ahead: float) -> None:
+    out = Outside(tmp_path, ahead=ahead)
+    async with endpoint(DOWN) as hook:
+        out.tell(hook)
+        await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.tries == 1)
+            assert NOW + 1 == out.store.one.due
+            hook.says = answer()
+            out.clock.move(1)
+            await out.store.until(lambda: out.store.one.state == "done")
+    body = json.loads(hook.seen[1].body)
+    assert ("pending", 899) == (body["data"]["state"], body["data"]["seconds_left"])
+    assert is_signed(KEY, hook.seen[1].headers, hook.seen[1].body, NOW + 1)
+
+
+async def test_a_message_is_repeated_when_it_is_due_though_its_failure_was_written_late(tmp_path: Path) -> None:
+    class Slow(Store):
+        def postpone(self, delivery: Delivery, **values: Any) -> None:
+            outside.clock.now += 0.3  # until it has the lock
+            super().postpone(delivery, **values)
+
+    outside = Outside(tmp_path, Slow())
+    async with endpoint(DOWN) as hook:
+        outside.tell(hook)
+        await outside.ask()
+        async with running(outside.outbox()):
+            await outside.store.until(lambda: outside.store.one.tries == 1)
+            for _ in range(13):
+                await _turns()
+                outside.clock.move(0.1)
+            await hook.requests(2)
 
 
 async def test_what_waited_before_the_start_is_told_at_it(out: Outside) -> None:

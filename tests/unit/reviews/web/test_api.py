@@ -315,6 +315,19 @@ async def test_a_callbacks_token_decides_its_own_review_once() -> None:
     assert "rejected" == listener.store.reviews[ID].state
 
 
+@pytest.mark.parametrize("ahead", [-7_200.0, 7_200.0])
+async def test_a_wrong_clock_of_the_gate_changes_nothing_of_a_review(ahead: float) -> None:
+    listener = ReviewersListener(ahead=ahead)
+    asked = await listener.open_review()
+    path = f"/v1/reviews/{ID}"
+    shown = (await client(listener.app(), OPS).get(path)).json()
+    assert ("pending", asked.expires - NOW) == (shown["state"], shown["seconds_left"])
+    ask = client(listener.app(), await token_for(listener, asked, expires=asked.expires))
+    assert 200 == (await ask.post(f"{path}/verdict", json=verdict_body(asked))).status_code
+    listener.now = asked.expires
+    assert 401 == (await ask.post(f"{path}/verdict", json=verdict_body(asked))).status_code
+
+
 async def test_a_callbacks_token_opens_nothing_else() -> None:
     listener = ReviewersListener()
     asked = await listener.open_review()

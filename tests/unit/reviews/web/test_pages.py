@@ -186,6 +186,23 @@ async def test_a_page_behind_the_last_says_so(listener: ReviewersListener) -> No
         assert "/reviews" in [attrs["href"] for attrs in page.all("a") if attrs["href"].startswith("/reviews")]
 
 
+@pytest.mark.parametrize("ahead", [-7_200.0, 7_200.0])
+async def test_a_wrong_clock_of_the_gate_changes_nothing_of_a_page(ahead: float) -> None:
+    pages = []
+    for listener in (ReviewersListener(), ReviewersListener(ahead=ahead)):
+        await listener.open_review(review(id=ID))
+        await listener.open_review(review(id="rv_" + "b" * 24, created=NOW + 1))
+        ask = await signed_in(listener)
+        pages.append(
+            [
+                ParsedPage((await ask.get(f"/reviews{path}")).text).text
+                for path in ("", f"/{ID}", "/history", f"/next?after={ID}")
+            ]
+        )
+    assert pages[0] == pages[1]
+    assert "Request expires in" in pages[0][1] or "Review expires in" in pages[0][1]
+
+
 async def test_the_same_request_that_comes_again_and_again_is_one_line(listener: ReviewersListener) -> None:
     await listener.open_review()
     for n in range(3):
