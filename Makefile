@@ -39,7 +39,7 @@ help: ## list the targets
 install: $(VENV)/.installed ## create .venv/ with the gate and its dependencies
 dev: $(VENV)/.dev ## the same, with the tools for checks and tests
 counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## install the real servers and clients of the acceptance tests
-packages: ## install the Debian packages that the tests of the page and of deploy/ need (as root)
+packages: ## install the Debian packages that the tests of the page, of deploy/ and with PostgreSQL need (as root)
 	@tests/deployment/packages.sh
 
 $(BIN)/python:
