@@ -233,7 +233,7 @@ class File:
 
 
 class CoreFile(File):
-    """A file with transactions through SQLAlchemy Core. The driver neither begins nor ends a transaction by itself."""
+    """A file with transactions through SQLAlchemy Core, which neither begins nor ends one in the database by itself."""
 
     _core: Connection | None = None
 
@@ -245,8 +245,7 @@ class CoreFile(File):
         with self.transaction(left, begin):
             assert self._core is not None
             try:
-                with self._core.begin():
-                    yield self._core
+                yield self._core  # Core begins a transaction of its own and never ends it: it would commit ours
             except SQLAlchemyError as problem:
                 if isinstance(problem, DBAPIError) and isinstance(problem.orig, sqlite3.Error):
                     raise problem.orig from problem

@@ -253,6 +253,10 @@ def path_of(url: str) -> Path:
     return Path(rest).expanduser()
 
 
+class OutcomeUnknown(Unavailable):
+    """A transaction failed at its commit, so it may have been committed."""
+
+
 class Database:
     """The database file. Its first transaction opens it, as does the first after a fault or a change of the file.
 
@@ -296,4 +300,5 @@ class Database:
             with self._file.core(lambda: until - time.monotonic(), begin) as connection:
                 yield connection
         except SqliteFault as problem:
-            raise Unavailable(f"review store {self.path}: {problem}") from problem
+            fault = Unavailable if problem.undone else OutcomeUnknown
+            raise fault(f"review store {self.path}: {problem}") from problem

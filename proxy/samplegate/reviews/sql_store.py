@@ -30,7 +30,16 @@ from samplegate.reviews.review import (
     Verdict,
     scrub_verdict,
 )
-from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, Database, storable_text, storable_texts
+from samplegate.reviews.sql_schema import (
+    DELIVERIES,
+    EVENTS,
+    FACTS,
+    REVIEWS,
+    Database,
+    OutcomeUnknown,
+    storable_text,
+    storable_texts,
+)
 
 What: TypeAlias = Literal[
     "opened",
@@ -175,6 +184,12 @@ class SqlReviewStore:
         return True
 
     def use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
+        try:
+            return self._use(uses)
+        except OutcomeUnknown:  # else a verdict could be lost: used, and released to nobody
+            return self._use(uses)
+
+    def _use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
         scrub = False
         with self.database.writing() as db:
             now = self.database.now(db)

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -21,8 +22,9 @@ from samplegate.reviews import async_store as threads
 from samplegate.reviews import sql_schema
 from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Filter, Review
-from samplegate.reviews.sql_schema import path_of
+from samplegate.reviews.sql_schema import OutcomeUnknown, path_of
 from samplegate.reviews.sql_store import SqlReviewStore
+from samplegate.sqlite import CoreFile
 from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NOW, YES, filled, form, review
 
@@ -253,6 +255,41 @@ def test_a_use_that_is_repeated_erases_what_the_first_one_did_not(
         assert store.use([("rv_f", "w", "d")])
     assert store.use([("rv_f", "w", "d")])
     assert b"hunter2" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+
+
+class FailingCommit:
+    """A connection whose next commit raises, after it has succeeded or in place of it."""
+
+    def __init__(self, file: CoreFile, *, succeeds: bool) -> None:
+        self._file, self._db, self._succeeds = file, file._db, succeeds
+        file._db = self  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def commit(self) -> None:
+        self._file._db = self._db
+        if self._succeeds:
+            self._db.commit()  # type: ignore[union-attr]
+        raise sqlite3.OperationalError("disk I/O error")
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_a_use_whose_commit_fails_is_asked_again_and_is_one_use(store: SqlReviewStore, succeeds: bool) -> None:
+    store.open(review(waiter="w", held_until=NOW + 9), announce=False, most=9)
+    store.decide("rv_a", YES, who="ann", door="page")
+    FailingCommit(store.database._file, succeeds=succeeds)
+    assert store.use([("rv_a", "w", "d")])
+    assert ["opened", "approved", "used"] == [event.what for event in store.history("rv_a")]
+    assert not store.use([("rv_a", "w", "e")])
+
+
+def test_a_verdict_whose_commit_fails_is_unavailable(store: SqlReviewStore) -> None:
+    store.open(review(), announce=False, most=9)
+    FailingCommit(store.database._file, succeeds=False)
+    with pytest.raises(OutcomeUnknown, match="review store "):
+        store.decide("rv_a", YES, who="ann", door="page")
+    assert ["opened"] == [event.what for event in store.history("rv_a")]
 
 
 def test_what_is_forgotten_is_in_no_file_of_the_store(path: Path) -> None:
