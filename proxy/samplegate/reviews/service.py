@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.errors import Log, Unavailable
 from samplegate.policy.schema import Stage
-from samplegate.reviews.review import DECIDED, ENDED, Filter, Review, ReviewEvent
+from samplegate.reviews.review import DECIDED, ENDED, Filter, Review, ReviewEvent, opened
 from samplegate.reviews.store import ReviewStore
 
 Pause: TypeAlias = Callable[[asyncio.Event, float], Awaitable[None]]
@@ -185,14 +185,13 @@ class ReviewService:
     async def open(self, review: Review, *, announce: bool) -> Review:
         """Store a new review and lease it. Raises Unavailable if too many are pending."""
         waiter = self._name()
-        now = self._wall()  # `answers_until` is of this clock, too, and does not move with the creation
+        now = self._wall()
         draft = msgspec.structs.replace(
-            review,
+            opened(review, now),
             id=f"rv_{self._random(12).hex()}",
             waiter=waiter,
-            created=now,
-            expires=review.expires + now - review.created,
             held_until=now + LEASE,
+            answers_until=review.answers_until,  # however long the request has waited for its turn
         )
         fresh = await self.store.write(lambda store: store.open(draft, announce=announce, most=self._most))
         if fresh is None:

@@ -68,8 +68,8 @@ _BY_ID: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 class SqlReviewStore:
     """The review store in a SQL database, opened at first use. For one thread at a time. All methods raise Unavailable.
 
-    ``make``: whether to create a store that does not exist. ``clock``: the store's time in Unix seconds,
-    by default this machine's.
+    ``make``: whether to create a store that does not exist. ``clock``: the store's time
+    in Unix seconds, by default this machine's.
     """
 
     def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
@@ -186,11 +186,10 @@ class SqlReviewStore:
     def use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
         try:
             return self._use(uses)
-        except OutcomeUnknown:  # else a verdict could be lost: used, and released to nobody
+        except OutcomeUnknown:  # ask again, or a verdict could be marked as used and never released
             return self._use(uses)
 
     def _use(self, uses: Sequence[tuple[str, str, str]]) -> bool:
-        scrub = False
         with self.database.writing() as db:
             now = self.database.now(db)
             found = [(_found(db, id), waiter, decision_id) for id, waiter, decision_id in sorted(uses)]
@@ -202,15 +201,15 @@ class SqlReviewStore:
             if len(spent) < len(uses) or any(after is None for _, after, _ in spent):
                 return False
             again = sum(after is review for review, after, _ in spent)
-            if again not in (0, len(uses)) or len({review.id for review, _, _ in spent}) < len(uses):
+            if 0 < again < len(uses) or len({review.id for review, _, _ in spent}) < len(uses):
                 return False
-            for review, after, decision_id in spent:
+            scrub = again > 0  # the process may have ended before it erased the secrets
+            for review, after, decision_id in () if again else spent:
                 assert after is not None
                 clean = scrub_verdict(after)  # erase secrets at once
-                scrub = scrub or again > 0 or clean != after  # the process may have ended before it erased them
-                if not again:
-                    _write(db, review, clean)
-                    append_event(db, after, "used", now, detail=decision_id)
+                scrub = scrub or clean != after
+                _write(db, review, clean)
+                append_event(db, after, "used", now, detail=decision_id)
         self.changed += not again
         if scrub:
             self.database.scrub()

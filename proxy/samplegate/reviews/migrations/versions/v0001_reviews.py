@@ -10,6 +10,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+# the types for PostgreSQL; in SQLite, the tables are those that were released
 NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
