@@ -75,7 +75,7 @@ def time_limit(item: pytest.Item) -> float:
 
 
 class FullCollections:
-    """The CPU time of full garbage collections: they cost what the tests before have left, whichever test they hit."""
+    """The CPU time of full garbage collections, whose cost depends on the tests before."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -95,9 +95,9 @@ full_collections: Final = FullCollections()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Keep a test within its CPU budget if the run has one. Fixtures, full garbage collections
-    and started programs do not count. The budget is that of a quiet machine: a test over it is compared with the
-    machine's speed at that moment."""
+    """Keep a test within its CPU budget if the run has one. Fixtures, full garbage collections and started
+    programs do not count. The budget is that of a quiet machine: a test over it is compared with the machine's speed at
+    that moment."""
     budget: float | None = item.config.getoption("--cpu-budget")
     if budget is not None and (marker := item.get_closest_marker("cpu")):
         budget = float(marker.args[0])

@@ -179,7 +179,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
     about: Callable[[], Mapping[str, object]]
     """Version, policy hash, start time and servers, as plain values without secrets."""
     status: Callable[[], Awaitable[GateStatus]]
-    """The status of now. Concurrent calls share one."""
+    """The current status. Concurrent calls share one."""
     token: Callable[[], bytes | None]
     """The token of the operator, read for each request; None if there is none."""
     log: Log
