@@ -19,7 +19,7 @@ import pytest
 
 from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.limits.sqlite_ledger import SqliteLedger
-from samplegate.reviews.sql_schema import Database as Reviews
+from samplegate.reviews.sql_database import SqliteDatabase as Reviews
 from samplegate.sqlite import File, Schema, SqliteFault
 from tests.paths import PROXY
 
@@ -30,8 +30,8 @@ Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 @contextlib.contextmanager
 def ledger(path: Path, seconds: float) -> Iterator[Any]:
     kept = SqliteLedger({}, path, time.time)
-    with contextlib.closing(kept._file), kept._transaction(time.monotonic() + seconds, shared=True):
-        yield kept._shared.db.execute
+    with contextlib.closing(kept._accounts._file), kept._transaction(time.monotonic() + seconds, shared=True):
+        yield kept._rows.db.execute
 
 
 @contextlib.contextmanager

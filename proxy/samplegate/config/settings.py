@@ -19,6 +19,7 @@ from msgspec import Meta
 from samplegate.audit.record import ContentMode
 from samplegate.ci.run_id import check_run_id
 from samplegate.config.values import address, check_networks, check_reviews_url, check_store
+from samplegate.postgres.url import check_database
 from samplegate.protocol.frames import Protocol
 from samplegate.yamlfile.tree import is_secret, quoted
 
@@ -32,6 +33,8 @@ CALL_TIMEOUT: Final = (
     " With `extends_on_progress` in the policy, progress notifications reset the timeout."
 )
 
+DATABASE: Final = "database"
+"""The value of ``decision_log`` for the shared database."""
 SERVER_ONLY: Final = frozenset({"protocol", "start_timeout", "call_timeout", "end_of_input_timeout"})
 """Settings of `run` that `serve` has for each server."""
 
@@ -47,6 +50,16 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path,
         Meta(description="The folder for persistent state: shared limits, reviews and, by default, the decision log."),
     ] = Path()
+    database: Annotated[
+        str | None,
+        Meta(
+            description=(
+                "The PostgreSQL database that gates on several machines share, for shared limits and reviews:"
+                " `postgresql://USER@HOST/NAME`. Needs the extra `postgres`. Default: files in the state folder."
+            ),
+            extra={"check": check_database},
+        ),
+    ] = None
     run: Annotated[
         str | None,
         Meta(
@@ -60,8 +73,11 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     decision_log: Annotated[
         str | None,
         Meta(
-            description="A path, `sqlite:PATH` for a database, or `none`. Default: one file a day in the state folder.",
-            extra={"path": True, "keyword": "none", "store": "sqlite:"},
+            description=(
+                "A path, `sqlite:PATH` for a database file, `database` for the shared `database`, or `none`. Default:"
+                " one file a day in the state folder."
+            ),
+            extra={"path": True, "keywords": ("none", DATABASE), "store": "sqlite:"},
         ),
     ] = None
     decision_log_durability: Annotated[
@@ -123,8 +139,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(
             description=(
-                "The database of reviews: `sqlite:PATH`. Default: `reviews.db` in the state folder. Processes that name"
-                " the same file share its reviews."
+                "The database file of reviews: `sqlite:PATH`. Default: the shared `database`, or `reviews.db` in the"
+                " state folder. Processes that name the same file share its reviews."
             ),
             extra={"path": True, "store": "sqlite:", "check": check_store},
         ),
@@ -175,8 +191,14 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reviews(self) -> str:
-        """The review store: ``store``, or the file in the state folder."""
-        return self.store or f"sqlite:{self.state / 'reviews.db'}"
+        """The review store: ``store``, the shared database, or the file in the state folder."""
+        return self.store or self.database or f"sqlite:{self.reviews_file}"
+
+    @property
+    def reviews_file(self) -> Path:
+        """The file of the review store, also if the reviews are in the shared database: files beside it belong to this
+        machine's pages."""
+        return Path(self.store.partition(":")[2]) if self.store else self.state / "reviews.db"
 
 
 class RunSettings(ProcessSettings, frozen=True, kw_only=True):
@@ -244,8 +266,8 @@ class Setting(msgspec.Struct, frozen=True):
     meta: Meta
     path: bool = False
     """True for a path or a path template."""
-    keyword: str | None = None
-    """A keyword that is allowed in place of a path."""
+    keywords: tuple[str, ...] = ()
+    """Keywords that are allowed in place of a path."""
     store: str = ""
     """The prefix of a database's path; empty if the setting cannot be a database."""
     check: Callable[[Any], object] | None = None

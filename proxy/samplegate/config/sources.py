@@ -237,7 +237,7 @@ def secret_text(path: Path) -> str:
 
 def converted_value(setting: Setting, source: SourceValue, convert: Callable[[Any], Any]) -> Any:
     """A source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
-    value = convert(_path(source, setting.keyword, setting.store) if setting.path else _read(setting, source))
+    value = convert(_path(source, setting.keywords, setting.store) if setting.path else _read(setting, source))
     if setting.check is not None:
         setting.check(value)
     return Path.cwd() if setting.name == "state" and value == Path() else value
@@ -259,13 +259,13 @@ def _read(setting: Setting, source: SourceValue) -> Any:
     return _booleans.get(source.value, source.value) if setting.kind is bool else source.value
 
 
-def _path(source: SourceValue, keyword: str | None = None, store: str = "") -> str:
-    """The path, resolved from its base folder. ``keyword`` and the prefix ``store`` are kept. Raises
+def _path(source: SourceValue, keywords: tuple[str, ...] = (), store: str = "") -> str:
+    """The path, resolved from its base folder. ``keywords`` and the prefix ``store`` are kept. Raises
     ValueError."""
     if not isinstance(source.value, str | Path) or not str(source.value):
         raise ValueError("must be a path")
     text = str(source.value)
-    if text == keyword:
+    if text in keywords:
         return text
     prefix = store if store and text.startswith(store) else ""
     if prefix and text == prefix:

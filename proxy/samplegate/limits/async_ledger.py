@@ -1,6 +1,7 @@
 """The ledger for the event loop: every call ends within a bounded time, and every kind of fault is logged once.
 
-Until a shared limit is drawn on, calls run in place. From then on, one thread runs them all. If a caller is cancelled
+Until a shared limit is drawn on, calls run in place. From then on, one thread runs them all (``ledger_thread.py``). If
+a caller is cancelled
 during a reservation, the reservation is undone in the background. A settlement is always carried out. A backend
 has the transactions.
 """
@@ -11,21 +12,21 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from samplegate.errors import Log
 from samplegate.limits.accounts import Account
-from samplegate.limits.backend import LedgerBackend, LedgerUnavailable, Settlement
+from samplegate.limits.backend import Call, Charge, LedgerBackend, LedgerUnavailable, Settlement
 from samplegate.limits.queue import Later, Timer, after
 from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
     from samplegate.limits.balances import Balances
+    from samplegate.limits.ledger_thread import LedgerThread
 
 T = TypeVar("T")
 
@@ -41,26 +42,26 @@ PATIENCE: Final = 5.0
 
 
 class AsyncLedger:
-    """One backend, which ``make`` creates for the first draw. No method raises if the backend fails. ``path`` is for
-    the log."""
+    """One backend, which ``make`` creates for the first draw. No method raises if the backend fails. ``place`` of
+    the shared accounts is for the log."""
 
     def __init__(
         self,
         make: Callable[[Mapping[str, LimitSpec]], LedgerBackend],
-        path: Path,
+        place: str,
         log: Log,
         *,
         patience: float | None = None,
         later: Later | None = None,
     ) -> None:
         self._make = make
-        self._path = path
+        self._place = place
         self._log = log
         self._patience = PATIENCE if patience is None else patience
         self._later = later
         self._specs: Mapping[str, LimitSpec] = {}
         self._backend: LedgerBackend | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._thread: LedgerThread | None = None
         self._logged: set[str] = set()
         self._retry: Timer | None = None
         self._failed = 0
@@ -73,13 +74,13 @@ class AsyncLedger:
         self._specs = specs
         if self._closed or self._backend is None:
             return
-        if self._threads is not None:
-            self._submit(self._backend.update_limits, specs)
-            self._carry_out(self._backend.flush)
+        if self._thread is not None:
+            self._run(partial(self._backend.update_limits, specs))
+            self._carry_out(self._run(self._backend.flush))
             return
         self._backend.update_limits(specs, self._deadline)
         if self._backend.has_pending:
-            self._carry_out(self._backend.flush)
+            self._carry_out(self._run(self._backend.flush))
 
     async def reserve(self, id: str, draws: Sequence[Draw], rates: Callable[[], Rates]) -> Reserved | Refused:
         """Charge all of the draws, or none. If the result is not known in time, the charge is undone; ``rates`` is
@@ -91,7 +92,7 @@ class AsyncLedger:
                 return self._ledger.reserve(id, draws, self._deadline)
             except LedgerUnavailable as full:
                 return Refused(draws[0].limit, "unavailable", detail=self._log_failure(full))
-        given = self._submit(self._ledger.reserve, id, draws)
+        given = self._call(Charge(id, tuple(draws)))
         answer = asyncio.wrap_future(given)
         # asyncio would log an exception that is never retrieved
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -112,7 +113,9 @@ class AsyncLedger:
             return Refused(draws[0].limit, "unavailable", detail=self._log_failure(problem))
         if any(self._specs[draw.limit].shared for draw in draws):
             self._log_recovery()
-        return answer.result()
+        result = answer.result()
+        assert not isinstance(result, bool)
+        return result
 
     def exhausted(self, draws: Sequence[Draw]) -> Refused | None:
         """Why draws on limits per call or per process have no room, if waiting does not help."""
@@ -134,11 +137,11 @@ class AsyncLedger:
             self._ledger.settle(settlement, self._deadline)
             return
         # a cancelled or late wait leaves the settlement alone
-        await self._answered(self._carry_out(self._ledger.settle, settlement))
+        await self._answered(self._carry_out(self._call(settlement)))
 
     def set_shutdown_deadline(self, seconds: float) -> None:
         """Begin the shutdown: from now on, all calls together take at most ``seconds``."""
-        if self._shutting_down or self._threads is None:
+        if self._shutting_down or self._thread is None:
             return
         self._shutting_down = True
         self._patience = min(self._patience, seconds)
@@ -151,19 +154,19 @@ class AsyncLedger:
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
-        if self._threads is None:
+        if self._thread is None:
             if self._backend is not None:
                 self._backend.close(self._deadline)
             return
         with anyio.CancelScope(shield=True):
             self._patience = LAST_TRY if self._shutting_down else min(self._patience, LAST_PATIENCE)
             self._ledger.set_shutdown_deadline(time.monotonic() + self._patience)
-            closed = asyncio.wrap_future(self._submit(self._ledger.close))
+            closed = asyncio.wrap_future(self._run(self._ledger.close))
             # asyncio would log an exception that is never retrieved
             closed.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._shutting_down else GRACE))
-        self._threads.shutdown(wait=False)
-        self._threads = None
+        self._thread.close()
+        self._thread = None
 
     async def _answered(self, answer: asyncio.Future[Any]) -> None:
         """Wait for a bounded time. The answer is not cancelled, even if the wait is."""
@@ -187,35 +190,42 @@ class AsyncLedger:
         return time.monotonic() + self._patience
 
     def _is_threaded(self, draws: Sequence[Draw]) -> bool:
-        return self._threads is not None or any(self._specs[draw.limit].shared for draw in draws)
+        return self._thread is not None or any(self._specs[draw.limit].shared for draw in draws)
 
-    def _submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Queue a call in the thread. Its last argument is its deadline."""
-        if self._threads is None:
-            from concurrent.futures import ThreadPoolExecutor
+    @property
+    def _started(self) -> LedgerThread:
+        """The thread, which the first use starts."""
+        if self._thread is None:
+            from samplegate.limits.ledger_thread import LedgerThread
 
-            self._threads = ThreadPoolExecutor(1, "samplegate-limits")
-        return self._threads.submit(partial(work, *arguments, self._deadline))
+            self._thread = LedgerThread(lambda: self._ledger)
+        return self._thread
 
-    def _carry_out(self, work: Callable[..., bool], *arguments: Any) -> asyncio.Future[bool]:
-        """Run a call to its end, even if no caller waits. ``work`` returns whether the shared accounts were used."""
-        done = asyncio.wrap_future(self._submit(work, *arguments))
+    def _call(self, call: Call) -> Future[Reserved | Refused | bool]:
+        return self._started.call(call, self._deadline)
+
+    def _run(self, work: Callable[[float], T]) -> Future[T]:
+        return self._started.run(work, self._deadline)
+
+    def _carry_out(self, call: Future[Any]) -> asyncio.Future[Any]:
+        """Carry a call out to its end, even if no caller waits. It returns whether the shared accounts were used."""
+        done = asyncio.wrap_future(call)
         done.add_done_callback(self._done)
         return done
 
-    def _done(self, done: asyncio.Future[bool]) -> None:
+    def _done(self, done: asyncio.Future[Any]) -> None:
         problem = None if done.cancelled() else done.exception()
         if isinstance(problem, Exception):
             self._log_failure(problem)
         elif not done.cancelled() and done.result():
             self._log_recovery()
 
-    def _undo(self, given: Future[Reserved | Refused], rates: Rates) -> None:
+    def _undo(self, given: Future[Reserved | Refused | bool], rates: Rates) -> None:
         """Undo a reservation whose caller has gone: it is cancelled, or undone by the thread's next call."""
         if not given.cancel() and not self._closed:
-            self._carry_out(self._undo_result, given, rates)
+            self._carry_out(self._run(partial(self._undo_result, given, rates)))
 
-    def _undo_result(self, given: Future[Reserved | Refused], rates: Rates, deadline: float) -> bool:
+    def _undo_result(self, given: Future[Reserved | Refused | bool], rates: Rates, deadline: float) -> bool:
         got = None if given.exception() else given.result()
         return isinstance(got, Reserved) and self._ledger.settle(Settlement(got, undo=True, rates=rates), deadline)
 
@@ -228,7 +238,7 @@ class AsyncLedger:
         if kind not in self._logged:
             self._logged.add(kind)
             trace = {} if known else {"exc_info": problem}
-            self._log.error("limits.unavailable", kind=kind, problem=message, path=str(self._path), **trace)
+            self._log.error("limits.unavailable", kind=kind, problem=message, path=self._place, **trace)
         if self._ledger.has_pending and self._retry is None and not self._closed:
             self._retry = after(min(FIRST_RETRY * 2**self._failed, LAST_RETRY), self._pay, self._later)
             self._failed = min(self._failed + 1, 10)
@@ -237,13 +247,13 @@ class AsyncLedger:
     def _pay(self) -> None:
         self._retry = None
         if not self._closed:
-            self._carry_out(self._ledger.flush)
+            self._carry_out(self._run(self._ledger.flush))
 
     def _log_recovery(self) -> None:
         self._failed = 0
         if self._logged:
             self._logged.clear()
-            self._log.info("limits.recovered", path=str(self._path))
+            self._log.info("limits.recovered", path=self._place)
 
 
 def _finish(end: asyncio.Future[None]) -> None:

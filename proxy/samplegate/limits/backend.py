@@ -1,19 +1,21 @@
-"""The ledger's backend: the protocol of a store for accounts of limits and slots of concurrent requests, with its
-guarantees.
+"""The protocols of the ledger: what the event loop uses (``LedgerBackend``), and a database of accounts that processes
+share (``SharedAccounts``), with their guarantees.
 
 Draws name limits by their identity (``accounts.identity``), and amounts are whole units (``policy.ledger.SCALE``). The
-rules are in ``policy/ledger.py``: a backend reads accounts, applies the rules and writes the result, in one
+rules are in ``policy/ledger.py``: ``shared_ledger.py`` reads accounts, applies the rules and writes the result, in one
 transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
 from samplegate.limits.accounts import Account
+from samplegate.policy import ledger
 from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
 if TYPE_CHECKING:
@@ -28,6 +30,13 @@ class LedgerUnavailable(Exception):
         super().__init__(words)
         self.kind = kind
         self.undone = undone
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """A reservation to try."""
+
+    id: str
+    draws: tuple[Draw, ...]
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -46,6 +55,9 @@ class Settlement(msgspec.Struct, frozen=True):
     def limits(self) -> set[str]:
         """The identities that it affects."""
         return {draw.limit for draw in (*self.reserved.draws, *self.actual)}
+
+
+Call: TypeAlias = Charge | Settlement
 
 
 class LedgerBackend(Protocol):
@@ -90,6 +102,11 @@ class LedgerBackend(Protocol):
         """The fullest accounts of this process. Blocks for a bounded number of rows."""
         ...
 
+    def batch(self, calls: Sequence[Call], deadline: float) -> list[Reserved | Refused | bool]:
+        """``reserve`` for each charge and ``settle`` for each settlement, in one transaction: settlements first, then
+        charges in their order. If it raises, it has failed for all of them."""
+        ...
+
     def settle(self, settlement: Settlement, deadline: float) -> bool:
         """Correct the charges and free the slots. Returns whether the shared accounts were used.
 
@@ -106,3 +123,54 @@ class LedgerBackend(Protocol):
 
     def close(self, deadline: float) -> None:
         """Write what is owed, free what this process holds, and close. Never raises."""
+
+
+class SharedRows(Protocol):
+    """Shared accounts and slots within a transaction, locked for this process. Values of damaged rows raise the
+    database's fault."""
+
+    def now(self) -> float:
+        """The database's time after the accounts were locked, in Unix seconds."""
+        ...
+
+    def find(self, limit: str, key: str) -> ledger.Account | None:
+        """An account; None if nothing was ever drawn on it."""
+        ...
+
+    def write(self, changes: ledger.Changes) -> None:
+        """Write accounts."""
+
+    def forget(self, most: int, is_idle: Callable[[str, ledger.Account], bool]) -> None:
+        """Delete idle accounts among the next ``most`` accounts, from where the last search ended."""
+
+    def taken(self, limit: str, key: str) -> int:
+        """The slots in use."""
+        ...
+
+    def free_dead(self, limit: str, key: str) -> bool:
+        """Free the slots of dead processes. Returns whether there were any."""
+        ...
+
+    def take(self, limit: str, key: str, id: str, amount: int) -> None:
+        """Take slots for this process."""
+
+    def free(self, limit: str, key: str, id: str) -> None:
+        """Free slots of this process. There may be none."""
+
+
+class SharedAccounts(Protocol):
+    """A database of accounts and slots that processes share. One thread uses it."""
+
+    errors: tuple[type[Exception], ...]
+    """What its rows raise for faults of the database, within a transaction."""
+
+    def transaction(
+        self, left: Callable[[], float], accounts: Callable[[], Set[Account]]
+    ) -> AbstractContextManager[SharedRows]:
+        """One transaction, in which ``accounts`` are locked: committed at the end of the block, rolled back if the
+        block raises. ``left``: the seconds until its deadline. Raises LedgerUnavailable for every fault of the
+        database."""
+        ...
+
+    def close(self, left: Callable[[], float]) -> None:
+        """Free the slots of this process, and close. Never raises."""

@@ -73,8 +73,8 @@ def balances(
             continue
         table = "FROM accounts WHERE limit_name = ? AND stamp > ? AND level > 0"
         where = identity, _oldest(spec, now)
-        total += db.execute(f"SELECT count(*) FROM (SELECT 1 {table} LIMIT {EXAMINED})", where).fetchone()[0]
-        some = f"SELECT key, level, stamp, warned FROM (SELECT key, level, stamp, warned {table} LIMIT {EXAMINED})"
+        total += db.execute(f"SELECT count(*) FROM (SELECT 1 {table} LIMIT {EXAMINED}) few", where).fetchone()[0]
+        some = f"SELECT key, level, stamp, warned FROM (SELECT key, level, stamp, warned {table} LIMIT {EXAMINED}) few"
         for key, *rest in db.execute(f"{some} ORDER BY level DESC LIMIT ?", (*where, most)):
             account = account_of(*rest)
             found.append(

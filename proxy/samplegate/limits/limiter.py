@@ -29,6 +29,7 @@ from samplegate.limits.backend import LedgerBackend, Settlement
 from samplegate.limits.queue import MAX_WAITING, Later, Waiter, WaitQueue, after
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
+from samplegate.postgres.url import shown
 
 if TYPE_CHECKING:
     from samplegate.limits.balances import Balances
@@ -40,7 +41,8 @@ SHORTEST_PAUSE: Final = 0.01
 
 class Limiter:
     """The limits of the policy in force. ``clock`` returns Unix seconds. The first draw on a shared limit creates the
-    state's file. Limits per run have no room if ``run``, the ID of the process's run, is empty.
+    state's file, or connects to the shared ``database`` (a URL). Limits per run have no room if ``run``, the ID of the
+    process's run, is empty.
 
     ``later`` replaces the loop's ``call_later`` in all waiting. ``most_waiting`` is how many requests may wait at a
     time.
@@ -54,11 +56,13 @@ class Limiter:
         clock: Callable[[], float],
         log: Log,
         run: str = "",
+        database: str | None = None,
         later: Later | None = None,
         most_waiting: int = MAX_WAITING,
     ) -> None:
         self._specs = specs
         self._folder = state
+        self._database = database
         self._clock = clock
         self._log = log
         self._later = later
@@ -66,7 +70,8 @@ class Limiter:
         self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
         """In the order of joining; Refused if a policy that came into force meanwhile refuses the request."""
         self._limits = LimitVersions({}, {}, run).amended(specs, ())
-        self._ledger = AsyncLedger(self._backend, state / "limits.sqlite3", log, later=later)
+        place = str(state / "limits.sqlite3") if database is None else shown(database)
+        self._ledger = AsyncLedger(self._backend, place, log, later=later)
         self._ledger.update_limits(self._limits.specs)
         self._held: dict[str, Reservation] = {}
         self._made = 0
@@ -283,7 +288,11 @@ class Limiter:
             self._queue.wake([(draw.limit, draw.key) for draw in part.draws])
 
     def _backend(self, specs: Mapping[str, LimitSpec]) -> LedgerBackend:
-        """Create the backend at the first draw, because it imports SQLite."""
+        """Create the backend at the first draw, because it imports a database driver."""
+        if self._database is not None:
+            from samplegate.limits.postgres_ledger import PostgresLedger
+
+            return PostgresLedger(specs, self._database, self._clock)
         from samplegate.limits.sqlite_ledger import SqliteLedger
 
         return SqliteLedger(specs, self._folder, self._clock)

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
-from samplegate.reviews import sql_schema
+from samplegate.reviews import sql_database
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewTransactions, T
 
@@ -44,7 +44,9 @@ class _Connection:
 
         def work() -> T:
             with self._busy:
-                self.reviews.database.until = time.monotonic() + (sql_schema.PATIENCE if self._failed < queued else 0.0)
+                self.reviews.database.until = time.monotonic() + (
+                    sql_database.PATIENCE if self._failed < queued else 0.0
+                )
                 try:
                     return call(self.reviews)
                 except Unavailable:

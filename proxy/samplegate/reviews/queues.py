@@ -24,7 +24,8 @@ class Queue(msgspec.Struct, frozen=True):
 
 def read_queues(store: str, now: float) -> tuple[Queue, ...]:
     """The queues of a store (``sqlite:PATH``) at ``now`` by its clock; none without a store. Raises Unavailable."""
-    from samplegate.reviews.sql_schema import SCHEMA, path_of
+    from samplegate.reviews.sql_database import path_of
+    from samplegate.reviews.sql_schema import SCHEMA
     from samplegate.sqlite import SqliteFault, read_file
 
     path = path_of(store)

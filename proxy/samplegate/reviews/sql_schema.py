@@ -1,21 +1,15 @@
-"""The SQL schema of reviews, their history and their deliveries; rows to structs and back; the database by its URL.
+"""The SQL schema of reviews, their history and their deliveries; rows to structs and back.
 
 Columns exist only for values that are searched or change. ``body`` is written once and contains the JSON from servers,
-which is read back unchanged. The tables are not specific to SQLite. alembic is imported only to create or migrate them
-(``migrations/``).
-
-SQLite is the only database so far. A commit is on the disk when it returns, because a verdict costs a reviewer's time
-and its use must not be forgotten. Overwritten and deleted content is erased from the file, because forms may contain
-secrets. Failures raise Unavailable with a message for the operator.
+which is read back unchanged. alembic is imported only to create or migrate the tables in SQLite (``migrations/``); in
+PostgreSQL, ``postgres/migrations`` does so for the whole database.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,9 +30,8 @@ from sqlalchemy import (
     Text,
 )
 
-from samplegate.errors import Unavailable
 from samplegate.reviews.review import Delivery, Review, ReviewEvent, Verdict
-from samplegate.sqlite import CoreFile, Schema, SqliteFault
+from samplegate.sqlite import Schema
 
 VERSION: Final = "0001"
 """The newest revision in ``migrations/versions``."""
@@ -234,71 +227,3 @@ def _value(value: Any) -> Any:
 
 def _verdict(of: Review) -> str | None:
     return None if of.verdict is None else json_text(of.verdict)
-
-
-PATIENCE: Final = 5.0  # seconds that a transaction waits for those of other processes, which take milliseconds
-
-
-def path_of(url: str) -> Path:
-    """The file in ``sqlite:PATH``.
-
-    Raises Unavailable for another scheme. The message contains only the scheme, because the URL may contain a password.
-    """
-    kind, colon, rest = url.partition(":")
-    if kind != "sqlite":
-        found = f"unknown kind {kind[:40]!r}" if colon else "it has no kind"
-        raise Unavailable(f"store: {found}; write sqlite:PATH")
-    if not rest:
-        raise Unavailable("store: it has no path; write sqlite:PATH")
-    return Path(rest).expanduser()
-
-
-class OutcomeUnknown(Unavailable):
-    """A transaction failed at its commit, so it may have been committed."""
-
-
-class Database:
-    """The database file. Its first transaction opens it, as does the first after a fault or a change of the file.
-
-    For one thread at a time.
-    """
-
-    def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
-        self.path = path_of(url)
-        self.clock = clock or time.time
-        missing = "" if make else "pass the gate's store with --store"
-        self._file = CoreFile(self.path, SCHEMA, pragmas=("synchronous=FULL", "secure_delete=ON"), missing=missing)
-        self.scrub = self._file.checkpoint
-        self.close = self._file.close
-        self.until: float | None = None
-        """The deadline for a lock, on ``time.monotonic``; None: ``PATIENCE`` for each transaction.
-
-        The lock is tried at least once.
-        """
-
-    def now(self, _db: Connection) -> float:
-        """The database's time within a transaction, which has its locks by then if it writes. In Unix seconds. SQLite
-        has no clock of its own, so it is this machine's."""
-        return self.clock()
-
-    def exists(self) -> bool:
-        """Whether the database file exists."""
-        return self.path.exists()
-
-    def writing(self) -> contextlib.AbstractContextManager[Connection]:
-        """A write transaction, alone in the file, committed unless the block raises. Raises Unavailable."""
-        return self._transaction("BEGIN IMMEDIATE")
-
-    def reading(self) -> contextlib.AbstractContextManager[Connection]:
-        """A read transaction, which sees one state of the file. Raises Unavailable."""
-        return self._transaction("BEGIN")
-
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[Connection]:
-        until = time.monotonic() + PATIENCE if self.until is None else self.until
-        try:
-            with self._file.core(lambda: until - time.monotonic(), begin) as connection:
-                yield connection
-        except SqliteFault as problem:
-            fault = Unavailable if problem.undone else OutcomeUnknown
-            raise fault(f"review store {self.path}: {problem}") from problem

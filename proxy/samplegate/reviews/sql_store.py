@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
 
 from samplegate.policy.schema import Stage
-from samplegate.process_locks import Holder
 from samplegate.reviews import review as states
 from samplegate.reviews import sql_schema
 from samplegate.reviews.review import (
@@ -30,13 +29,12 @@ from samplegate.reviews.review import (
     Verdict,
     scrub_verdict,
 )
+from samplegate.reviews.sql_database import OutcomeUnknown, database_of
 from samplegate.reviews.sql_schema import (
     DELIVERIES,
     EVENTS,
     FACTS,
     REVIEWS,
-    Database,
-    OutcomeUnknown,
     storable_text,
     storable_texts,
 )
@@ -73,19 +71,17 @@ class SqlReviewStore:
     """
 
     def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
-        self.database = Database(url, make=make, clock=clock)
-        self._holder = Holder(self.database.path.with_name(f"{self.database.path.name}-holders"))
+        self.database = database_of(url, make=make, clock=clock)
         self.changed = 0
         """The number of changes so far that watchers must hear of."""
 
     def close(self) -> None:
         """Close the database; a later call opens it again."""
         self.database.close()
-        self._holder.close(remove=True)
 
     def wall(self) -> float:
         """The store's time now, in Unix seconds."""
-        return self.database.clock()
+        return self.database.wall()
 
     # -- the gate
     # ------------------------------------------------------------------------------------------------------------------
@@ -115,9 +111,9 @@ class SqlReviewStore:
         return None
 
     def _register(self, waiter: str) -> None:
-        """Lock this process's holder file, which shows that the process runs. Waiters' names begin with its name."""
+        """Announce that this process runs. Waiters' names begin with its name."""
         if len(waiter) > PROCESS:
-            self._holder.register(waiter[:PROCESS])
+            self.database.register(waiter[:PROCESS])
 
     def _release_dead(self, db: Connection, lookup: str, now: float) -> None:
         """End the leases of dead processes, so that the same request joins a review that one of them opened."""
@@ -129,7 +125,7 @@ class SqlReviewStore:
             for waiter in db.execute(select(_r.waiter).where(held).distinct()).scalars()
             if waiter and len(waiter) > PROCESS
         ]
-        dead = set(self._holder.dead({waiter[:PROCESS] for waiter in waiters}))
+        dead = self.database.dead({waiter[:PROCESS] for waiter in waiters})
         gone = [waiter for waiter in waiters if waiter[:PROCESS] in dead]
         if gone:
             db.execute(update(REVIEWS).where(_r.waiter.in_(gone), _r.used_by.is_(None)).values(held_until=now))
@@ -375,7 +371,7 @@ class SqlReviewStore:
     def take_deliveries(
         self, reviewers: Sequence[str], *, taker: str, seconds: float, limit: int
     ) -> Sequence[Delivery]:
-        with self.database.writing() as db:
+        with self.database.claiming() as db:
             now = self.database.now(db)
             free = or_(_d.taker.is_(None), _d.held_until <= now)
             due = select(DELIVERIES).where(
@@ -383,7 +379,11 @@ class SqlReviewStore:
             )
             found = [
                 sql_schema.delivery(row)
-                for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MAX_DELIVERIES)))
+                for row in db.execute(
+                    due.order_by(_d.due, _d.id)
+                    .limit(min(max(limit, 0), MAX_DELIVERIES))
+                    .with_for_update(skip_locked=True)  # SQLite locks the whole file, and has no such clause
+                )
             ]
             taken = [replace(one, taker=storable_text(taker), held_until=now + seconds) for one in found]
             for one in taken:
@@ -391,7 +391,7 @@ class SqlReviewStore:
         return taken
 
     def hold_delivery(self, delivery: Delivery, *, seconds: float) -> bool:
-        with self.database.writing() as db:
+        with self.database.claiming() as db:
             kept = _waiting(db, delivery)
             if kept is None or kept.taker != delivery.taker:
                 return False
@@ -511,7 +511,8 @@ def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
 
 
 def _waiting(db: Connection, delivery: Delivery) -> Delivery | None:
-    found = db.execute(select(DELIVERIES).where(_d.id == storable_text(delivery.id), _d.state == "waiting")).first()
+    waiting = select(DELIVERIES).where(_d.id == storable_text(delivery.id), _d.state == "waiting").with_for_update()
+    found = db.execute(waiting).first()
     return None if found is None else sql_schema.delivery(found)
 
 

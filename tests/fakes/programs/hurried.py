@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import runpy
 
-from samplegate.reviews import service, sql_schema
+from samplegate.reviews import service, sql_database
 from samplegate.server import daemon
 
 service.LEASE = 0.5  # type: ignore[misc]
-sql_schema.PATIENCE = 0.5  # type: ignore[misc]
+sql_database.PATIENCE = 0.5  # type: ignore[misc]
 daemon.LINGER = 0.1  # type: ignore[misc]
 runpy.run_module("samplegate", run_name="__main__", alter_sys=True)

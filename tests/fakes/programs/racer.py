@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 
-from samplegate.reviews import sql_schema
+from samplegate.reviews import sql_database
 from samplegate.reviews.review import Review
 from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NOW, YES, review
@@ -30,7 +30,7 @@ def act(store: TimedReviews, what: str, name: str) -> str:
 
 def race(url: str, what: str, number: str, threads: int) -> None:
     """Print ``ready``, wait for a line, race, and print the outcomes as JSON."""
-    sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
+    sql_database.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
     go = threading.Event()
     outcomes: list[str] = []
 
@@ -56,7 +56,7 @@ def race(url: str, what: str, number: str, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
+    sql_database.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
     while line := sys.stdin.readline():
         what, url = line.split(maxsplit=1)
         race(url.strip(), what, sys.argv[1], int(sys.argv[2]))

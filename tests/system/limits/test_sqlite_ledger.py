@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.limits import sqlite_ledger
+from samplegate.limits import shared_ledger
 from samplegate.limits.accounts import identity, on_identity
 from samplegate.limits.backend import LedgerUnavailable, Settlement
-from samplegate.limits.sqlite_ledger import EXAMINED_PER_DRAW, FILE, SWEEP_EVERY, SqliteLedger
+from samplegate.limits.shared_ledger import EXAMINED_PER_DRAW, SWEEP_EVERY
+from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
 from samplegate.policy import ledger
 from samplegate.policy.ledger import SKEW, Draw, LimitSpec, Refused, Reserved
 from tests.fakes.limits import ONE, Clock, bucket, daily, one, per, slot, slots
@@ -169,7 +170,7 @@ def test_processes_that_draw_once_forget_idle_accounts_too(book: Open, monkeypat
     for number in range(40):
         first.taken(one("b", f'["{number}"]'), one("d", f'["{number}"]'))
     clock.now += 60.0
-    monkeypatch.setattr(sqlite_ledger, "SWEEP_EVERY", 2)
+    monkeypatch.setattr(shared_ledger, "SWEEP_EVERY", 2)
     for _ in range(12):
         once = book(bucket("b", 1, seconds=1.0), daily("d", 1), clock=clock)
         once.reserve(one("d", "[]"))
@@ -218,7 +219,7 @@ def test_many_keys_make_no_reservation_slower(book: Open, tmp_path: Path, shared
             many.taken(one("d", f'["{made} {number}"]'))
 
     filled(SWEEP_EVERY * EXAMINED_PER_DRAW * 2)
-    db = many.ledger._file._db if shared else many.ledger._memory.db
+    db = many.ledger._accounts._file._db if shared else many.ledger._memory.db
     assert db is not None
     few = steps(db, drawn)
     filled(5_000)
@@ -250,7 +251,7 @@ class Doubtful:
 
 
 def fail_commit(book: Book) -> None:
-    file: Any = book.ledger._file
+    file: Any = book.ledger._accounts._file
     file._db = Doubtful(file._db)
 
 

@@ -19,10 +19,10 @@ import pytest
 from samplegate import sqlite
 from samplegate.errors import Unavailable
 from samplegate.reviews import async_store as threads
-from samplegate.reviews import sql_schema
+from samplegate.reviews import sql_database
 from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Filter, Review
-from samplegate.reviews.sql_schema import OutcomeUnknown, path_of
+from samplegate.reviews.sql_database import OutcomeUnknown, path_of
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.sqlite import CoreFile
 from tests.fakes.review_store import TimedReviews
@@ -87,7 +87,7 @@ def test_a_store_that_is_to_be_there_is_not_made(path: Path) -> None:
 def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(
     store: SqlReviewStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_schema, "PATIENCE", 0.05)
+    monkeypatch.setattr(sql_database, "PATIENCE", 0.05)
     store.open(review(), announce=False, most=9)
     with locked(path):
         with pytest.raises(Unavailable, match="another process has locked it"):
@@ -120,7 +120,7 @@ def test_a_lock_that_is_given_back_in_time_is_waited_for(store: SqlReviewStore, 
 async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, refused = AsyncReviewStore(f"sqlite:{path}"), []
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
-    monkeypatch.setattr(sql_schema, "PATIENCE", 0.3)
+    monkeypatch.setattr(sql_database, "PATIENCE", 0.3)
 
     async def decide() -> None:
         with pytest.raises(Unavailable):
@@ -166,7 +166,7 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
 
 @pytest.mark.anyio
 async def test_a_fault_tells_watchers_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_schema, "PATIENCE", 0.01)
+    monkeypatch.setattr(sql_database, "PATIENCE", 0.01)
     store, told = AsyncReviewStore(f"sqlite:{path}"), []
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     store.watch(lambda: told.append(1))

@@ -149,7 +149,7 @@ def test_a_writer_is_not_delayed_and_its_open_transaction_not_seen(
 ) -> None:
     ledger = drawn(draw(DAY, UNIT))
     with ledger._transaction(time.monotonic() + 5, shared=True):
-        ledger._shared.db.execute("UPDATE accounts SET level = level + 1000000")
+        ledger._rows.db.execute("UPDATE accounts SET level = level + 1000000")
         assert [UNIT] == [one.drawn for one in read_balances(tmp_path, SHARED, NOW, 10).fullest]
     assert [2 * UNIT] == [one.drawn for one in read_balances(tmp_path, SHARED, NOW, 10).fullest]
 
@@ -191,7 +191,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_many_accounts_are_looked_at_up_to_a_bound(drawn: Callable[..., SqliteLedger], tmp_path: Path) -> None:
     ledger = drawn(draw(DAY, UNIT))
     with ledger._transaction(time.monotonic() + 5, shared=True):
-        ledger._shared.db.executemany(
+        ledger._rows.db.executemany(
             "INSERT INTO accounts VALUES(?, ?, 1000000, ?, 0)",
             [(identity(DAY), json.dumps([f"x{number}"]), NOW) for number in range(EXAMINED + 500)],
         )

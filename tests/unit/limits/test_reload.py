@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from samplegate.limits import async_ledger as state_module
-from samplegate.limits.sqlite_ledger import SWEEP_EVERY, SqliteLedger
+from samplegate.limits.shared_ledger import SWEEP_EVERY
+from samplegate.limits.sqlite_ledger import SqliteLedger
 from samplegate.policy.ledger import FORGET_AFTER, Draw, LimitSpec, Refused, Reserved
 from tests.fakes.limits import ONE, Desk, all_blocked, bucket, daily, one, per, slot, slots
 from tests.unit.limits.test_queue import crowd

@@ -10,10 +10,6 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# the types for PostgreSQL; in SQLite, the tables are those that were released
-NAME = sa.String().with_variant(sa.String(collation="C"), "postgresql")
-NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-
 
 def upgrade() -> None:
     """Create all tables in an empty database."""
@@ -22,8 +18,8 @@ def upgrade() -> None:
     _deliveries()
     facts = op.create_table(
         "review_facts",
-        sa.Column("name", NAME, primary_key=True),
-        sa.Column("number", NUMBER),
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("number", sa.Integer),
         sa.Column("value", sa.LargeBinary),
     )
     op.bulk_insert(facts, [{"name": "events", "number": 0}])
@@ -32,21 +28,21 @@ def upgrade() -> None:
 def _reviews() -> None:
     op.create_table(
         "reviews",
-        sa.Column("id", NAME, primary_key=True),
+        sa.Column("id", sa.String, primary_key=True),
         *(
-            sa.Column(name, NAME, nullable=False)
+            sa.Column(name, sa.String, nullable=False)
             for name in ("lookup", "digest", "stage", "reviewer", "server", "kind")
         ),
         *(sa.Column(name, sa.Double, nullable=False) for name in ("created", "expires", "late")),
         sa.Column("announced", sa.Boolean, nullable=False),
-        sa.Column("state", NAME, nullable=False),
+        sa.Column("state", sa.String, nullable=False),
         sa.Column("decided", sa.Double),
-        sa.Column("who", NAME, nullable=False),
-        sa.Column("door", NAME),
-        sa.Column("waiter", NAME),
+        sa.Column("who", sa.String, nullable=False),
+        sa.Column("door", sa.String),
+        sa.Column("waiter", sa.String),
         sa.Column("held_until", sa.Double, nullable=False),
         sa.Column("answers_until", sa.Double),
-        sa.Column("used_by", NAME),
+        sa.Column("used_by", sa.String),
         sa.Column("used", sa.Double),
         sa.Column("verdict", sa.Text),
         sa.Column("body", sa.Text, nullable=False),
@@ -62,10 +58,10 @@ def _reviews() -> None:
 def _events() -> None:
     op.create_table(
         "review_events",
-        sa.Column("number", NUMBER, primary_key=True, autoincrement=False),
-        sa.Column("review", NAME, nullable=False),
+        sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("review", sa.String, nullable=False),
         sa.Column("at", sa.Double, nullable=False),
-        *(sa.Column(name, NAME, nullable=False) for name in ("what", "who", "door", "detail")),
+        *(sa.Column(name, sa.String, nullable=False) for name in ("what", "who", "door", "detail")),
     )
     op.create_index("review_events_review", "review_events", ["review", "number"])
 
@@ -73,14 +69,14 @@ def _events() -> None:
 def _deliveries() -> None:
     op.create_table(
         "review_deliveries",
-        sa.Column("id", NAME, primary_key=True),
-        *(sa.Column(name, NAME, nullable=False) for name in ("review", "reviewer", "event")),
+        sa.Column("id", sa.String, primary_key=True),
+        *(sa.Column(name, sa.String, nullable=False) for name in ("review", "reviewer", "event")),
         *(sa.Column(name, sa.Double, nullable=False) for name in ("created", "due")),
         sa.Column("tries", sa.Integer, nullable=False),
-        sa.Column("state", NAME, nullable=False),
-        sa.Column("taker", NAME),
+        sa.Column("state", sa.String, nullable=False),
+        sa.Column("taker", sa.String),
         sa.Column("held_until", sa.Double, nullable=False),
-        sa.Column("said", NAME, nullable=False),
+        sa.Column("said", sa.String, nullable=False),
     )
     op.create_index("review_deliveries_due", "review_deliveries", ["state", "due"])
     op.create_index("review_deliveries_review", "review_deliveries", ["review"])

@@ -1,0 +1,259 @@
+"""Shared accounts in PostgreSQL, for gates on many machines. All times are the server's.
+
+A transaction locks its accounts in the order of their keys, so that no two transactions wait for each other, and it
+locks nothing before that. The rules run here, on the rows just read. The rows are held for two round trips and a
+commit: the throughput of one account is what the batches of all gates make of that (bench/README.md).
+
+A process that holds slots of concurrent requests has a lease of ``LEASE`` seconds, which it renews. The slots of a
+process whose lease has ended are free. Such a process must have given them up by then (``async_ledger.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Any, Final, LiteralString
+
+import psycopg
+
+from samplegate.errors import Unavailable
+from samplegate.limits.accounts import Account
+from samplegate.limits.backend import LedgerUnavailable
+from samplegate.limits.balances import Balances, account_of, balances, other_balances
+from samplegate.limits.shared_ledger import MAX_ACCOUNTS, SharedLedger
+from samplegate.policy import ledger
+from samplegate.policy.ledger import LimitSpec
+from samplegate.postgres.connection import PostgresConnection
+from samplegate.postgres.faults import PostgresFault
+from samplegate.sqlite import SqliteFault
+
+LEASE: Final = 30.0
+
+_MAKE: Final = (
+    "INSERT INTO accounts SELECT l, k, 0, 0, false FROM unnest(%s::text[], %s::text[]) wanted(l, k)"
+    ' ORDER BY l COLLATE "C", k COLLATE "C" ON CONFLICT DO NOTHING'
+)
+# The clock is read for each row after its lock was acquired, because the lock belongs to the inner query; so the last
+# row's time is later than all locks.
+_LOCK: Final = (
+    "WITH locked AS MATERIALIZED (SELECT limit_name, key, level, stamp, warned FROM accounts"
+    " WHERE (limit_name, key) IN (SELECT * FROM unnest(%s::text[], %s::text[])) ORDER BY limit_name, key FOR UPDATE)"
+    " SELECT locked.*, extract(epoch FROM clock_timestamp())::float8 FROM locked"
+)
+_WRITE: Final = (
+    "UPDATE accounts SET level = new.level, stamp = new.stamp, warned = new.warned"
+    " FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::float8[], %s::bool[]) new(l, k, level, stamp, warned)"
+    " WHERE limit_name = l AND key = k"
+)
+_SLOTS: Final = (
+    "SELECT limit_name, key, holder, id, amount FROM slots"
+    " WHERE (limit_name, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"
+)
+_TAKE: Final = (
+    "INSERT INTO slots VALUES(%s, %s, %s, %s, %s) ON CONFLICT(limit_name, key, holder, id) DO UPDATE"
+    " SET amount = excluded.amount"
+)
+_FREE: Final = "DELETE FROM slots WHERE limit_name = %s AND key = %s AND holder = %s AND id = %s"
+_ALIVE: Final = "SELECT name FROM holders WHERE name = ANY(%s::text[]) AND held_until > %s"
+_RENEW: Final = (
+    "INSERT INTO holders VALUES(%s, %s) ON CONFLICT(name) DO UPDATE SET held_until = excluded.held_until"
+)
+_NEXT: Final = (
+    "SELECT limit_name, key, level, stamp, warned FROM accounts WHERE (limit_name, key) > (%s, %s)"
+    " ORDER BY limit_name, key LIMIT %s"
+)
+_FORGET: Final = (
+    "DELETE FROM accounts WHERE (limit_name, key) IN (SELECT limit_name, key FROM accounts"
+    " WHERE (limit_name, key, level, stamp) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::float8[]))"
+    " FOR UPDATE SKIP LOCKED)"
+)
+
+
+class PostgresLedger(SharedLedger):
+    """The ledger with its shared accounts in the database at ``url``. ``clock`` is that of the accounts in memory."""
+
+    def __init__(
+        self, specs: Mapping[str, LimitSpec], url: str, clock: Callable[[], float], most: int = MAX_ACCOUNTS
+    ) -> None:
+        super().__init__(specs, PostgresAccounts(url), clock, most)
+
+
+class PostgresAccounts:
+    """``SharedAccounts`` in a PostgreSQL database."""
+
+    errors = (psycopg.Error, PostgresFault, SqliteFault)
+
+    def __init__(self, url: str) -> None:
+        self._connection = PostgresConnection(url)
+        self._holder = os.urandom(16).hex()
+        self._holds = False
+        self._swept = ("", "")
+
+    @contextlib.contextmanager
+    def transaction(self, left: Callable[[], float], accounts: Callable[[], Set[Account]]) -> Iterator[_SharedRows]:
+        """See ``SharedAccounts``."""
+        try:
+            if left() <= 0:
+                raise PostgresFault("busy", "it did not respond in time")
+            rows: list[_SharedRows] = []
+            with self._connection.transaction(left, last=lambda db: rows[0].flush(db)) as db:
+                rows.append(_SharedRows(db, sorted(accounts()), self._holder, self._swept))
+                self._connection.seen(rows[0].now())
+                yield rows[0]
+                self._holds = self._holds or rows[0].holds
+            self._swept = rows[0].swept
+        except PostgresFault as problem:
+            raise _unavailable(problem, problem.undone) from problem
+        except SqliteFault as problem:  # from ``account_of``
+            raise _unavailable(PostgresFault("damaged", problem.problem), True) from problem
+
+    def renew(self, left: Callable[[], float]) -> None:
+        """Renew the lease of this process. Raises LedgerUnavailable."""
+        with self.transaction(left, frozenset) as rows:
+            rows.renew()
+
+    def close(self, left: Callable[[], float]) -> None:
+        """Free the slots of this process, and close. Never raises."""
+        if self._holds:
+            with contextlib.suppress(PostgresFault), self._connection.transaction(left) as db:
+                db.execute("DELETE FROM slots WHERE holder = %s", (self._holder,))
+                db.execute("DELETE FROM holders WHERE name = %s", (self._holder,))
+        self._connection.close()
+
+
+def _unavailable(problem: PostgresFault, undone: bool) -> LedgerUnavailable:
+    words = f"limits: the shared database: {problem.problem}"
+    return LedgerUnavailable(problem.kind, f"{words}; {problem.remedy}" if problem.remedy else words, undone=undone)
+
+
+class _SharedRows:
+    """``SharedRows`` within a transaction, which has locked these accounts. Writes are sent with the commit."""
+
+    def __init__(self, db: psycopg.Connection, accounts: list[Account], holder: str, swept: Account) -> None:
+        self._db, self._holder, self.swept = db, holder, swept
+        self.holds = False
+        """Whether slots were taken."""
+        self._accounts: dict[Account, ledger.Account | None] = {}
+        self._changed: dict[Account, ledger.Account] = {}
+        self._slots: dict[Account, dict[tuple[str, str], int]] | None = None
+        self._statements: list[tuple[LiteralString, tuple[Any, ...]]] = []
+        self._now = 0.0
+        self._lock(accounts)
+
+    def _lock(self, accounts: list[Account]) -> None:
+        for _ in range(2):  # an idle account may be deleted between the statements
+            columns = [[limit for limit, _ in accounts], [key for _, key in accounts]]
+            with self._db.pipeline():
+                if accounts:
+                    self._db.execute(_MAKE, columns)
+                found = self._db.execute(_LOCK, columns) if accounts else self._db.execute(_CLOCK)
+            rows = found.fetchall()
+            for limit, key, level, stamp, warned, _ in rows if accounts else ():
+                account = account_of(level, stamp, warned)
+                self._accounts[limit, key] = account if account.stamp or account.level else None
+            self._now = max([self._now, *(row[-1] for row in rows)])
+            accounts = [account for account in accounts if account not in self._accounts]
+            if not accounts:
+                return
+        raise PostgresFault("busy", "another process has deleted an account meanwhile", "try again")
+
+    def now(self) -> float:
+        return self._now
+
+    def find(self, limit: str, key: str) -> ledger.Account | None:
+        return self._accounts[limit, key]
+
+    def write(self, changes: ledger.Changes) -> None:
+        assert changes.keys() <= self._accounts.keys(), "accounts are locked before they change"
+        self._accounts.update(changes)
+        self._changed.update(changes)
+
+    def forget(self, most: int, is_idle: Callable[[str, ledger.Account], bool]) -> None:
+        rows = self._db.execute(_NEXT, (*self.swept, most)).fetchall()
+        self.swept = rows[-1][:2] if len(rows) == most else ("", "")
+        idle = [
+            row
+            for row in rows
+            if row[:2] not in self._accounts and is_idle(row[0], account_of(row[2], row[3], row[4]))
+        ]
+        if idle:
+            self._statements.append((_FORGET, tuple([list(column) for column in zip(*idle, strict=True)][:4])))
+
+    def taken(self, limit: str, key: str) -> int:
+        return sum(self._slots_of(limit, key).values())
+
+    def free_dead(self, limit: str, key: str) -> bool:
+        slots = self._slots_of(limit, key)
+        holders = {holder for holder, _ in slots} - {self._holder}
+        alive = {name for (name,) in self._db.execute(_ALIVE, (sorted(holders), self._now)).fetchall()}
+        dead = [(holder, id) for holder, id in slots if holder in holders - alive]
+        for holder, id in dead:
+            self._free(limit, key, holder, id)
+        return bool(dead)
+
+    def take(self, limit: str, key: str, id: str, amount: int) -> None:
+        self._slots_of(limit, key)[self._holder, id] = amount
+        self._statements.append((_TAKE, (limit, key, self._holder, id, amount)))
+        if not self.holds:
+            self.holds = True
+            self.renew()
+
+    def free(self, limit: str, key: str, id: str) -> None:
+        self._free(limit, key, self._holder, id)
+
+    def renew(self) -> None:
+        """Renew the lease of this process."""
+        self._statements.append((_RENEW, (self._holder, self._now + LEASE)))
+
+    def flush(self, db: psycopg.Connection) -> None:
+        """Send the writes."""
+        for statement, values in self._statements:
+            db.execute(statement, values)
+        if self._changed:
+            rows = [(*account, one.level, one.stamp, bool(one.warned)) for account, one in self._changed.items()]
+            db.execute(_WRITE, [list(column) for column in zip(*rows, strict=True)])
+
+    def _free(self, limit: str, key: str, holder: str, id: str) -> None:
+        self._slots_of(limit, key).pop((holder, id), None)
+        self._statements.append((_FREE, (limit, key, holder, id)))
+
+    def _slots_of(self, limit: str, key: str) -> dict[tuple[str, str], int]:
+        """The slots of an account by holder and reservation."""
+        if self._slots is None:
+            self._slots = {account: {} for account in self._accounts}
+            wanted = [[limit for limit, _ in self._accounts], [key for _, key in self._accounts]]
+            for limit_name, its_key, holder, id, amount in self._db.execute(_SLOTS, wanted).fetchall():
+                self._slots[limit_name, its_key][holder, id] = amount
+        return self._slots[limit, key]
+
+
+_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
+
+class _Reader:
+    """A connection for the statements of ``balances``, which have SQLite's placeholders."""
+
+    def __init__(self, db: psycopg.Connection) -> None:
+        self._db = db
+
+    def execute(self, statement: LiteralString, values: tuple[Any, ...] = ()) -> psycopg.Cursor[Any]:
+        return self._db.execute(statement.replace("?", "%s"), values)
+
+
+def read_balances(
+    url: str, specs: Mapping[str, LimitSpec], most: int, seconds: float, *, others: bool = False
+) -> tuple[Balances, float]:
+    """The balances of shared limits in a database: of these limits (by identity), or with ``others`` those of all
+    limits but these; and the server's time. It changes nothing. Raises Unavailable."""
+    connection = PostgresConnection(url, make=False)
+    try:
+        with connection.transaction(lambda: seconds, "REPEATABLE READ, READ ONLY") as db:
+            now = connection.now()
+            gone = "SELECT DISTINCT holder FROM slots WHERE holder NOT IN (SELECT name FROM holders WHERE held_until > %s)"
+            dead = [name for (name,) in db.execute(gone, (now,)).fetchall()]
+            return (other_balances if others else balances)(_Reader(db), specs, now, most, dead=dead), now
+    except PostgresFault as problem:
+        raise Unavailable(f"limits: {connection.place}: {problem}") from problem
+    finally:
+        connection.close()

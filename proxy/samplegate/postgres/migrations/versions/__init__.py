@@ -1,0 +1,1 @@
+"""One file per migration. Never change a released migration; add another."""
