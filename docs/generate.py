@@ -240,7 +240,7 @@ def settings(struct: type[ProcessSettings], *, without: type[ProcessSettings] | 
         if name in left_out:
             continue
         shown = "[mapping](#a-server)" if name == "servers" else f"[mapping](#{name})" if setting.section else None
-        shown = shown or ("path" if setting.path and not setting.store and not setting.keyword else None)
+        shown = shown or ("path" if setting.path and not setting.store and not setting.keywords else None)
         shown = shown or value_text(msgspec.json.schema(setting.type, schema_hook=lambda _: {"type": "string"}))
         field = fields[name]
         usual = "none" if field.default is msgspec.NODEFAULT or setting.section else default_text(name, field.default)

@@ -126,5 +126,5 @@ def empty(place: str) -> None:
     with psycopg.connect(place) as db:
         if db.execute("SELECT to_regnamespace('samplegate')").fetchone() != (None,):
             db.execute("SET LOCAL search_path = samplegate")
-            db.execute(f"TRUNCATE {tables}")  # type: ignore[arg-type]
+            db.execute(f"TRUNCATE {tables}")
             db.execute("INSERT INTO review_facts VALUES('events', 0, NULL)")

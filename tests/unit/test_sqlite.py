@@ -29,7 +29,7 @@ Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 
 @contextlib.contextmanager
 def ledger(path: Path, seconds: float) -> Iterator[Any]:
-    kept = SqliteLedger({}, path, time.time)
+    kept: Any = SqliteLedger({}, path, time.time)
     with contextlib.closing(kept._accounts._file), kept._transaction(time.monotonic() + seconds, shared=True):
         yield kept._rows.db.execute
 

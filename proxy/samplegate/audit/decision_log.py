@@ -25,9 +25,12 @@ from samplegate.audit.jsonl import LogFile, daily_files, file_name, one_file
 from samplegate.audit.record import ContentMode, Record
 from samplegate.errors import Unavailable
 from samplegate.files import PATIENCE, SQLITE, Patience
+from samplegate.postgres.url import shown
 
 T = TypeVar("T")
 
+DATABASE: Final = "database"
+"""The setting's value for the log in the shared database."""
 MAX_WAITING: Final = 10_000
 MAX_BATCH: Final = 256  # entries of one batch: the last entry waits for all of them
 GRACE: Final = 5.0  # seconds for a batch that has begun
@@ -380,20 +383,27 @@ def decision_log(
     setting: str | None,
     *,
     state: Path,
+    database: str | None = None,
     server: str,
     content: ContentMode,
     durability: Durability = "written",
     max_bytes: int = 0,
     keep: int = 0,
 ) -> DecisionLog:
-    """The configured log: a path, ``sqlite:PATH``, ``none``, or None for the daily file of ``server`` in the state
-    folder.
+    """The configured log: a path, ``sqlite:PATH``, ``database``, ``none``, or None for the daily file of ``server`` in
+    the state folder. ``database`` is the URL of the shared database.
 
     ``max_bytes``: the size at which a file is rotated (0: never). ``keep``: how many rotated files stay (0: all). A
     database ignores both. Raises Unavailable for an invalid database path.
     """
     if setting == "none":
         return NoDecisionLog()
+    if setting == DATABASE:
+        if database is None:
+            raise Unavailable("decision_log: there is no shared database; set database, or use another log")
+        from samplegate.audit.postgres_log import PostgresLog
+
+        return AsyncDecisionLog(PostgresLog(database, content=content))
     synced = durability == "synced"
     if setting is not None and setting.startswith(SQLITE):
         from samplegate.audit.sqlite_log import SqliteLog
@@ -403,9 +413,11 @@ def decision_log(
     return AsyncDecisionLog(LogFile(at, key, content=content, synced=synced, max_bytes=max_bytes, keep=keep))
 
 
-def readable_name(setting: str | None, *, state: Path, server: str) -> str | None:
-    """The configured log as `samplegate report --log` reads it; None for no log, and for a pipe or a device, which
-    cannot be read again."""
+def readable_name(setting: str | None, *, state: Path, database: str | None = None, server: str) -> str | None:
+    """The configured log as `samplegate report --log` reads it, without a password; None for no log, and for a pipe or
+    a device, which cannot be read again."""
+    if setting == DATABASE:
+        return None if database is None else shown(database)
     if setting == "none":
         return None
     if setting is None:

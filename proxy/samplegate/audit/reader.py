@@ -9,19 +9,22 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, cast
 
+from samplegate.audit.decision_log import DATABASE
 from samplegate.audit.jsonl import open_files, rotated_files, split_rotated
 from samplegate.audit.record import RecordLine, read_line
 from samplegate.errors import InputError
 from samplegate.files import SQLITE, is_sqlite, missing_hint
+from samplegate.postgres.url import is_database, shown
 
 # bytes; a record has at most two contents of 1 MiB, and JSON may escape every byte of them
 MAX_LINE: Final = 16 * 1024 * 1024
 MAX_LISTED: Final = 20
 SUFFIX: Final = "*.jsonl"
+VARIABLE: Final = "SAMPLEGATE_DATABASE"
 _GZIP: Final = b"\x1f\x8b"
 _BESIDE: Final = (".key", "-wal", "-shm")
 
@@ -74,7 +77,26 @@ class SqliteLogFile:
             yield f"{self.path}: record {number}", line if len(line) <= MAX_LINE else None
 
 
-Source: TypeAlias = LogFiles | RotatedFile | SqliteLogFile
+@dataclass(frozen=True, slots=True)
+class DatabaseLog:
+    """The records in a shared database: from a time on, or of a decision."""
+
+    path: str
+    since: float = 0.0
+    decision: str = ""
+
+    def names(self) -> list[str]:
+        return [shown(self.path)]
+
+    def lines(self) -> Lines:
+        from samplegate.audit.postgres_log import lines
+
+        for number, line in enumerate(lines(self.path, since=self.since, decision=self.decision), 1):
+            yield f"{shown(self.path)}: record {number}", line if len(line) <= MAX_LINE else None
+
+
+FileSource: TypeAlias = LogFiles | RotatedFile | SqliteLogFile
+Source: TypeAlias = FileSource | DatabaseLog
 
 
 class Logs:
@@ -99,7 +121,11 @@ class Logs:
         """
         self._line = read
         self._passed = passed
-        self._sources = [source for source in _sources(given) if not _is_older(source, since)]
+        self._sources = [
+            replace(source, since=since, decision=decision) if isinstance(source, DatabaseLog) else source
+            for source in _sources(given)
+            if not _is_older(source, since)
+        ]
         self._wanted = f'"run":"{run}"'.encode() if run else f'"{decision}'.encode() if decision else b""
         self.files = list(dict.fromkeys(name for source in self._sources for name in _names(source)))
         """The files and databases at the start, each once."""
@@ -144,7 +170,9 @@ def _sources(given: Sequence[str]) -> list[Source]:
 
 def _is_older(source: Source, since: float) -> bool:
     """Whether all files of a log were last changed before a time."""
-    if not since or isinstance(source, SqliteLogFile):  # a database's newest records may be in another file
+    if not since or isinstance(
+        source, SqliteLogFile | DatabaseLog
+    ):  # a database's newest records may be in another file
         return False
     try:
         return all(Path(name).stat().st_mtime < since for name in source.names())
@@ -182,7 +210,9 @@ def _unreadable(source: Source, problem: OSError) -> InputError:
     return InputError(f"{name}: cannot be read: {why}{hint}")
 
 
-def _matching_sources(name: str) -> list[Source]:
+def _matching_sources(name: str) -> Sequence[Source]:
+    if name == DATABASE or is_database(name):
+        return [DatabaseLog(_url_of(name))]
     if name.startswith(SQLITE):
         return [SqliteLogFile(Path(name.removeprefix(SQLITE)))]
     path = Path(name)
@@ -207,7 +237,18 @@ def _matching_sources(name: str) -> list[Source]:
     return _grouped(path for path in matched if path.is_file())
 
 
-def _grouped(paths: Iterable[Path]) -> list[Source]:
+def _url_of(name: str) -> str:
+    """The URL of a database log. A gate tells its database without password and options, so the variable's URL replaces
+    it if both name the same database. Raises InputError."""
+    known = os.environ.get(VARIABLE, "")
+    if name == DATABASE:
+        if not known:
+            raise InputError(f"--log {DATABASE}: no database is known; set {VARIABLE}, or pass --log postgresql://...")
+        return known
+    return known if name == shown(name) == shown(known) else name
+
+
+def _grouped(paths: Iterable[Path]) -> list[FileSource]:
     """The logs of these paths, sorted by name and so by day, with rotated files in order. Keys and SQLite's own files
     beside a log are left out."""
     found = set(paths)
@@ -216,7 +257,7 @@ def _grouped(paths: Iterable[Path]) -> list[Source]:
     return [_source(path) for path in by_log]
 
 
-def _source(path: Path) -> Source:
+def _source(path: Path) -> FileSource:
     """The log of a path, which may not exist yet."""
     if split_rotated(path)[1] is not None:
         return RotatedFile(path)

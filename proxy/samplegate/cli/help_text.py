@@ -54,6 +54,18 @@ EXAMPLES: Final = {
         "samplegate reviews answer rv_5f0c2a9b --decline",
     ),
     "status": ("samplegate status --watch", "samplegate status --settings serve.yaml --json"),
+    "database": (
+        "samplegate database migrate --settings serve.yaml --gates gates --keep-days 90",
+        "samplegate database import --settings serve.yaml",
+    ),
+    "database migrate": (
+        "samplegate database migrate --database postgresql://owner@db/gates --gates gates --readers reports",
+        "samplegate database migrate --settings serve.yaml --keep-days 90",
+    ),
+    "database import": (
+        "samplegate database import --settings serve.yaml",
+        "samplegate database import --state /var/lib/samplegate --database postgresql://gates@db/gates",
+    ),
     "login": (
         "samplegate login docs --url https://mcp.example.com/mcp",
         "samplegate login docs --settings serve.yaml --no-browser",

@@ -67,6 +67,7 @@ _USAGE_ERRORS: Final = {
     "report": "usage error, or a file that cannot be read or written; with --run: the verdict is unknown",
     "reviews": "usage error, no such review or store, or a file that cannot be read or written",
     "status": "usage error, a gate that does not answer, or a state folder that cannot be read",
+    "database": "usage error, or a database or file that cannot be used",
     "docs": "usage error, or an unknown topic",
 }
 """The meaning of exit code 2, where it is not the usual one."""
@@ -90,6 +91,7 @@ COMMANDS: Final = {
     "why": ("samplegate.cli.why", "explain a recorded decision, by the ID in an error or a log line"),
     "status": ("samplegate.cli.status", "show sessions, calls, open requests, limits and reviews of running gates"),
     "reviews": ("samplegate.cli.reviews", "list pending reviews and decide them"),
+    "database": ("samplegate.cli.database", "create, migrate or fill the database that gates share"),
     "login": ("samplegate.cli.login", "log in to a server at a URL that requires OAuth"),
     "logout": ("samplegate.cli.logout", "revoke and delete the tokens of a login"),
     "token": ("samplegate.cli.token", "create a token for a caller or a user, and its hash for the settings"),

@@ -25,6 +25,7 @@ from typing import Any, Final, get_args
 from msgspec.structs import replace
 
 from samplegate.cli import FAILED, OK, UNREADABLE
+from samplegate.cli.database_argument import database_argument
 from samplegate.cli.files import print_error
 from samplegate.cli.files import read as read_file
 from samplegate.cli.review_text import current_state, harmless, history, line, lines, moment, summary, table
@@ -72,6 +73,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             "--store", metavar="sqlite:PATH", help="review store of the gate (default: in the state folder)"
         )
         action.add_argument("--state", type=Path, metavar="DIR", help="state folder of the gate")
+        database_argument(action)
         action.add_argument(
             "--settings", type=Path, metavar="FILE", help="settings file of the gate, to find its review store"
         )
@@ -180,15 +182,21 @@ def _store(args: argparse.Namespace) -> SqlReviewStore:
     """
     problems: list[str] = []
     values, _ = gather(
-        {**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems
+        {**SERVE_SETTINGS, **SETTINGS},
+        os.environ,
+        args.settings,
+        {"state": args.state, "store": args.store, "database": args.database},
+        problems,
     )
-    if "store" not in values and "state" not in values:
+    if not values.keys() & {"store", "state", "database"}:
         problems.append(NO_STATE)
     if problems:
         raise InputError("\nsamplegate: ".join(problems))
-    return SqlReviewStore(
-        ProcessSettings(state=values.get("state", Path()), store=values.get("store")).reviews, make=False
+    settings = ProcessSettings(
+        state=values.get("state", Path()), store=values.get("store"), database=values.get("database")
     )
+    args.reviews_file = settings.reviews_file
+    return SqlReviewStore(settings.reviews, make=False)
 
 
 def _find_review(kept: SqlReviewStore, typed: str) -> Review:
@@ -256,14 +264,14 @@ def _show(args: argparse.Namespace, kept: SqlReviewStore) -> int:
 def _open(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     """Sign this user in at the page of a running `samplegate run`, by a link for one use within a minute."""
     review = None if args.id is None else _find_review(kept, args.id)
-    folder, now = sign_in_links.folder_of(kept.database.path), time.time()
+    folder, now = sign_in_links.folder_of(args.reviews_file), time.time()
     try:
         pages = sign_in_links.open_pages(folder)
     except OSError as problem:
         raise InputError(f"reviews: {folder}: {(problem.strerror or str(problem)).lower()}") from None
     if not pages:
         raise InputError(
-            f"reviews: no page is open for the review store {kept.database.path}; start `samplegate run` with"
+            f"reviews: no page is open for the review store {kept.database.place}; start `samplegate run` with"
             " --reviews-listen 127.0.0.1:0, or decide with `samplegate reviews approve`, `reject` or `answer`"
         )
     page, place = pages[0], "/reviews" if review is None else f"/reviews/{review.id}"

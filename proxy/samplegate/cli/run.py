@@ -7,6 +7,8 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from samplegate.cli.database_argument import database_argument
+
 HEADER_FROM = "header for every request to --url, such as Authorization, and the file with its value; repeatable"
 HEADER_ENV = (
     "the same with the environment variable that has the value, which is withheld from all other processes; repeatable"
@@ -44,7 +46,8 @@ PROTOCOL = (
 
 USAGE = """\
 samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]
-                      [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]
+                      [--database URL]
+                      [--decision-log PATH|sqlite:PATH|database|none] [--metrics-file PATH] [--metrics-port PORT]
                       [--log-level debug|info|warning|error]
                       [--reviews-listen HOST:PORT]
                       [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]
@@ -80,10 +83,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for persistent state: shared limits, reviews, the decision log",
     )
+    database_argument(parser, "database for shared limits and reviews, which gates on several machines share")
     parser.add_argument("--log-level", choices=LOG_LEVELS, help=LOG_LEVEL)
     parser.add_argument(
         "--decision-log",
-        metavar="PATH|sqlite:PATH|none",
+        metavar="PATH|sqlite:PATH|database|none",
         help="where decisions are recorded (default: a file in the state folder)",
     )
     parser.add_argument(

@@ -25,12 +25,15 @@ import msgspec
 from samplegate.audit.record import timestamp
 from samplegate.cli import OK, UNREADABLE
 from samplegate.cli.color import has_color
+from samplegate.cli.database_argument import database_argument
 from samplegate.cli.files import json_text, print_error
 from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import NO_STATE, gather
 from samplegate.config.values import address
 from samplegate.errors import InputError, Unavailable
+from samplegate.postgres.url import is_database
+from samplegate.postgres.url import shown as shown_url
 from samplegate.printable import printable, without_hashes
 from samplegate.runtime.status_socket import StatusFolder, ask
 from samplegate.status.snapshot import MAX_BYTES, MAX_LISTED, GateStatus, Listed, Overview, plain, read_gate
@@ -52,6 +55,7 @@ END: Final = "\x1b[?25h\x1b[?1049l"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--state", type=Path, metavar="DIR", help="state folder that the gates share")
+    database_argument(parser)
     parser.add_argument(
         "--settings", type=Path, metavar="FILE", help="settings file of the gate, to find its state and its listener"
     )
@@ -104,6 +108,7 @@ class Places(msgspec.Struct, frozen=True):
     state: Path | None
     """The state folder; None if only a daemon is asked."""
     store: str
+    database: str | None
     admin: str | None
     """The URL of an operators' listener."""
     token_file: Path | None
@@ -112,7 +117,8 @@ class Places(msgspec.Struct, frozen=True):
 def _places(args: argparse.Namespace) -> Places:
     """What to ask, by the arguments, the variables and the settings. Raises InputError."""
     problems: list[str] = []
-    values, _ = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state}, problems)
+    named = {"state": args.state, "database": args.database}
+    values, _ = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, named, problems)
     if args.admin is not None and (fault := _url_fault(args.admin)) is not None:
         problems.append(f"--admin: {printable(args.admin[:200])!r} {fault}")
     if "state" not in values and args.admin is None:
@@ -123,7 +129,8 @@ def _places(args: argparse.Namespace) -> Places:
     state = values.get("state", Path())
     return Places(
         None if args.admin is not None else state,
-        ProcessSettings(state=state, store=values.get("store")).reviews,
+        ProcessSettings(state=state, store=values.get("store"), database=values.get("database")).reviews,
+        values.get("database"),
         args.admin if args.admin is not None else None if listen is None else _url(listen),
         args.token_file or values.get("admin_token_file"),
     )
@@ -177,13 +184,17 @@ def _with_state(places: Places, state: Path, overview: Overview, failed: bool) -
     limits: Listed[Any] = Listed()
     try:
         known = {(one.limit, one.quantity, one.per) for gate in overview.gates for one in gate.limits.items}
-        limits = state_limits(state, now, known)
+        limits = state_limits(state, places.database, now, known)
     except Unavailable as problem:
         problems.append(str(problem))
         failed = True
     reviews = None
     shown = {gate.reviews.store for gate in overview.gates if gate.reviews is not None}
-    if places.store not in shown and Path(places.store.partition(":")[2]).exists():
+    if is_database(places.store):
+        place, exists = shown_url(places.store), True
+    else:
+        place, exists = places.store, Path(places.store.partition(":")[2]).exists()
+    if place not in shown and exists:
         reviews = state_reviews(places.store, now)
         failed = failed or reviews.problem is not None
     changed = msgspec.structs.replace(

@@ -16,10 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from samplegate import money
+from samplegate.audit.decision_log import DATABASE
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTry, timestamp
 from samplegate.audit.story import INCOMPLETE, DecisionLine, RecordedRule, explanation, read_decision, server_got
 from samplegate.cli import FAILED, OK, UNREADABLE
+from samplegate.cli.database_argument import database_argument
 from samplegate.cli.files import STATE, STDOUT, plain, print_error, print_lines, write_json
 from samplegate.cli.progress import Progress
 from samplegate.cli.since import since_argument, since_time
@@ -31,6 +33,7 @@ from samplegate.errors import InputError, Unavailable
 from samplegate.files import SQLITE
 from samplegate.policy.conditions import short_value
 from samplegate.policy.decisions import NO_MATCH
+from samplegate.postgres.url import is_database
 from samplegate.protocol.outcomes import Reason
 
 MIN_PREFIX: Final = 6
@@ -66,6 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", type=Path, metavar="DIR", help="state folder of the gate (default: that of `samplegate run`)"
     )
+    database_argument(parser)
     parser.add_argument(
         "--settings", type=Path, metavar="FILE", help="settings file of the gate, to find its log and its review store"
     )
@@ -80,7 +84,7 @@ def command(args: argparse.Namespace) -> int:
     try:
         id = _decision_id(" ".join(args.id).strip())
         since = since_time(args.since, time.time())
-        places = _places_of(args.settings, args.state)
+        places = _places_of(args.settings, args.state, args.database)
         with Progress("records") as progress:
             logs = Logs(args.log or places.logs(), decision=id, read=read_decision, passed=progress.step)
             found = _found(logs, id, since)
@@ -125,11 +129,14 @@ class _Places:
     state: Path | None
     decision_log: str | None
     store: str | None
+    database: str | None
 
     def logs(self) -> list[str]:
         """The log of the settings, or the daily logs in the state folder. Raises InputError."""
         if self.decision_log == "none":
             raise InputError("why: the settings have `decision_log: none`, so no decision is recorded")
+        if self.decision_log == DATABASE and self.database is not None:
+            return [self.database]
         if self.decision_log is not None:
             return [self.decision_log]
         if self.state is None:
@@ -140,16 +147,19 @@ class _Places:
 
     def reviews(self) -> str | None:
         """The URL of the review store."""
-        return self.store or (None if self.state is None else ProcessSettings(state=self.state).reviews)
+        return (
+            self.store or self.database or (None if self.state is None else ProcessSettings(state=self.state).reviews)
+        )
 
 
-def _places_of(settings: Path | None, state: Path | None) -> _Places:
+def _places_of(settings: Path | None, state: Path | None, database: str | None) -> _Places:
     """The places by the command line, the variables and the settings (of `run` or `serve`). Raises InputError."""
     problems: list[str] = []
-    values, _ = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, settings, {"state": state}, problems)
+    named = {"state": state, "database": database}
+    values, _ = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, settings, named, problems)
     if problems:
         raise InputError("\nsamplegate: ".join(problems))
-    return _Places(values.get("state"), values.get("decision_log"), values.get("store"))
+    return _Places(values.get("state"), values.get("decision_log"), values.get("store"), values.get("database"))
 
 
 def _searched(logs: Logs) -> str:
@@ -231,7 +241,7 @@ def _reviews(found: _Found, places: _Places) -> tuple[list[_ReviewStory], _Revie
 
 def _review(id: str, places: _Places) -> _ReviewStory:
     url = places.reviews()
-    if url is None or not Path(url.removeprefix(SQLITE)).is_file():
+    if url is None or not (is_database(url) or Path(url.removeprefix(SQLITE)).is_file()):
         where = "the state folder" if places.store is None else plain(url or "")
         return _ReviewStory(id, problem=f"its history is not in {where}; pass the gate's --state or --settings")
     from samplegate.cli.review_text import current_state

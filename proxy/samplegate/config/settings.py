@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_orig
 import msgspec
 from msgspec import Meta
 
+from samplegate.audit.decision_log import DATABASE
 from samplegate.audit.record import ContentMode
 from samplegate.ci.run_id import check_run_id
 from samplegate.config.values import address, check_networks, check_reviews_url, check_store
@@ -33,8 +34,6 @@ CALL_TIMEOUT: Final = (
     " With `extends_on_progress` in the policy, progress notifications reset the timeout."
 )
 
-DATABASE: Final = "database"
-"""The value of ``decision_log`` for the shared database."""
 SERVER_ONLY: Final = frozenset({"protocol", "start_timeout", "call_timeout", "end_of_input_timeout"})
 """Settings of `run` that `serve` has for each server."""
 

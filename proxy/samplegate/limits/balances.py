@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -18,11 +18,16 @@ from samplegate.policy import ledger
 from samplegate.policy.ledger import LimitSpec
 from samplegate.sqlite import SqliteFault
 
-if TYPE_CHECKING:
-    import sqlite3
-
 EXAMINED: Final = 2_000
 """Accounts of one limit that are looked at and counted."""
+
+
+class Rows(Protocol):
+    """A connection to a ledger's database. Placeholders are question marks."""
+
+    def execute(self, sql: str, parameters: tuple[Any, ...] = ..., /) -> Any:
+        """A cursor on the rows."""
+        ...
 
 
 class Balance(msgspec.Struct, frozen=True):
@@ -58,9 +63,7 @@ def account_of(level: object, stamp: object, warned: object) -> ledger.Account:
     raise SqliteFault("damaged", "it contains an unreadable account")
 
 
-def balances(
-    db: sqlite3.Connection, specs: Mapping[str, LimitSpec], now: float, most: int, *, dead: Iterable[str] = ()
-) -> Balances:
+def balances(db: Rows, specs: Mapping[str, LimitSpec], now: float, most: int, *, dead: Iterable[str] = ()) -> Balances:
     """The balances of these limits (by identity) in a ledger's database. Slots of ``dead`` holders do not count."""
     found: list[Balance] = []
     total = 0
@@ -100,7 +103,7 @@ def _oldest(spec: LimitSpec, now: float) -> float:
             return float("-inf")
 
 
-def _slots(db: sqlite3.Connection, identity: str | None, dead: frozenset[str]) -> dict[Account, int]:
+def _slots(db: Rows, identity: str | None, dead: frozenset[str]) -> dict[Account, int]:
     """The slots in use by account."""
     where, values = ("", ()) if identity is None else (" WHERE limit_name = ?", (identity,))
     found: dict[Account, int] = {}
@@ -114,7 +117,7 @@ def _slots(db: sqlite3.Connection, identity: str | None, dead: frozenset[str]) -
 
 
 def other_balances(
-    db: sqlite3.Connection, known: Mapping[str, LimitSpec], now: float, most: int, *, dead: Iterable[str] = ()
+    db: Rows, known: Mapping[str, LimitSpec], now: float, most: int, *, dead: Iterable[str] = ()
 ) -> Balances:
     """The balances of all limits but ``known``, without their maxima. At most EXAMINED accounts are looked at."""
     found: list[Balance] = []

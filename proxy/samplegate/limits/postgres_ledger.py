@@ -56,17 +56,15 @@ _TAKE: Final = (
 )
 _FREE: Final = "DELETE FROM slots WHERE limit_name = %s AND key = %s AND holder = %s AND id = %s"
 _ALIVE: Final = "SELECT name FROM holders WHERE name = ANY(%s::text[]) AND held_until > %s"
-_RENEW: Final = (
-    "INSERT INTO holders VALUES(%s, %s) ON CONFLICT(name) DO UPDATE SET held_until = excluded.held_until"
-)
+_RENEW: Final = "INSERT INTO holders VALUES(%s, %s) ON CONFLICT(name) DO UPDATE SET held_until = excluded.held_until"
 _NEXT: Final = (
     "SELECT limit_name, key, level, stamp, warned FROM accounts WHERE (limit_name, key) > (%s, %s)"
     " ORDER BY limit_name, key LIMIT %s"
 )
 _FORGET: Final = (
     "DELETE FROM accounts WHERE (limit_name, key) IN (SELECT limit_name, key FROM accounts"
-    " WHERE (limit_name, key, level, stamp) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::float8[]))"
-    " FOR UPDATE SKIP LOCKED)"
+    " WHERE (limit_name, key, level, stamp) IN"
+    " (SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::float8[])) FOR UPDATE SKIP LOCKED)"
 )
 
 
@@ -82,7 +80,7 @@ class PostgresLedger(SharedLedger):
 class PostgresAccounts:
     """``SharedAccounts`` in a PostgreSQL database."""
 
-    errors = (psycopg.Error, PostgresFault, SqliteFault)
+    errors: tuple[type[Exception], ...] = (psycopg.Error, PostgresFault, SqliteFault)
 
     def __init__(self, url: str) -> None:
         self._connection = PostgresConnection(url)
@@ -96,13 +94,12 @@ class PostgresAccounts:
         try:
             if left() <= 0:
                 raise PostgresFault("busy", "it did not respond in time")
-            rows: list[_SharedRows] = []
-            with self._connection.transaction(left, last=lambda db: rows[0].flush(db)) as db:
-                rows.append(_SharedRows(db, sorted(accounts()), self._holder, self._swept))
-                self._connection.seen(rows[0].now())
-                yield rows[0]
-                self._holds = self._holds or rows[0].holds
-            self._swept = rows[0].swept
+            rows = _SharedRows(self._holder, self._swept)
+            with self._connection.transaction(left, last=rows.flush) as db:
+                rows.lock(db, sorted(accounts()))
+                yield rows
+                self._holds = self._holds or rows.holds
+            self._swept = rows.swept
         except PostgresFault as problem:
             raise _unavailable(problem, problem.undone) from problem
         except SqliteFault as problem:  # from ``account_of``
@@ -128,10 +125,12 @@ def _unavailable(problem: PostgresFault, undone: bool) -> LedgerUnavailable:
 
 
 class _SharedRows:
-    """``SharedRows`` within a transaction, which has locked these accounts. Writes are sent with the commit."""
+    """``SharedRows`` of one transaction. Writes are sent with the commit."""
 
-    def __init__(self, db: psycopg.Connection, accounts: list[Account], holder: str, swept: Account) -> None:
-        self._db, self._holder, self.swept = db, holder, swept
+    _db: psycopg.Connection
+
+    def __init__(self, holder: str, swept: Account) -> None:
+        self._holder, self.swept = holder, swept
         self.holds = False
         """Whether slots were taken."""
         self._accounts: dict[Account, ledger.Account | None] = {}
@@ -139,9 +138,10 @@ class _SharedRows:
         self._slots: dict[Account, dict[tuple[str, str], int]] | None = None
         self._statements: list[tuple[LiteralString, tuple[Any, ...]]] = []
         self._now = 0.0
-        self._lock(accounts)
 
-    def _lock(self, accounts: list[Account]) -> None:
+    def lock(self, db: psycopg.Connection, accounts: list[Account]) -> None:
+        """Lock these accounts, in this order, and read them and the clock. Raises PostgresFault and psycopg.Error."""
+        self._db = db
         for _ in range(2):  # an idle account may be deleted between the statements
             columns = [[limit for limit, _ in accounts], [key for _, key in accounts]]
             with self._db.pipeline():
@@ -173,9 +173,7 @@ class _SharedRows:
         rows = self._db.execute(_NEXT, (*self.swept, most)).fetchall()
         self.swept = rows[-1][:2] if len(rows) == most else ("", "")
         idle = [
-            row
-            for row in rows
-            if row[:2] not in self._accounts and is_idle(row[0], account_of(row[2], row[3], row[4]))
+            row for row in rows if row[:2] not in self._accounts and is_idle(row[0], account_of(row[2], row[3], row[4]))
         ]
         if idle:
             self._statements.append((_FORGET, tuple([list(column) for column in zip(*idle, strict=True)][:4])))
@@ -237,8 +235,8 @@ class _Reader:
     def __init__(self, db: psycopg.Connection) -> None:
         self._db = db
 
-    def execute(self, statement: LiteralString, values: tuple[Any, ...] = ()) -> psycopg.Cursor[Any]:
-        return self._db.execute(statement.replace("?", "%s"), values)
+    def execute(self, sql: str, parameters: tuple[Any, ...] = (), /) -> psycopg.Cursor[Any]:
+        return self._db.execute(sql.replace("?", "%s").encode(), parameters)
 
 
 def read_balances(
@@ -250,7 +248,9 @@ def read_balances(
     try:
         with connection.transaction(lambda: seconds, "REPEATABLE READ, READ ONLY") as db:
             now = connection.now()
-            gone = "SELECT DISTINCT holder FROM slots WHERE holder NOT IN (SELECT name FROM holders WHERE held_until > %s)"
+            gone = (
+                "SELECT DISTINCT holder FROM slots WHERE holder NOT IN (SELECT name FROM holders WHERE held_until > %s)"
+            )
             dead = [name for (name,) in db.execute(gone, (now,)).fetchall()]
             return (other_balances if others else balances)(_Reader(db), specs, now, most, dead=dead), now
     except PostgresFault as problem:

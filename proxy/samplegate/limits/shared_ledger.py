@@ -250,8 +250,10 @@ class SharedLedger:
 
     def _forget_idle(self, draws: int) -> None:
         """Look for idle accounts, from where the last search ended."""
-        shared = self._rows is not None
-        for place, after in ((self._memory, ledger.FORGET_AFTER), *([(self._shared, FORGOTTEN)] if shared else [])):
+        places: list[tuple[AccountRows | SharedRows, float]] = [(self._memory, ledger.FORGET_AFTER)]
+        if self._rows is not None:
+            places.append((self._rows, FORGOTTEN))
+        for place, after in places:
             of_all = place is not self._memory
             self._drawn[of_all] += draws
             if self._drawn[of_all] >= SWEEP_EVERY:
@@ -279,10 +281,9 @@ class SharedLedger:
         for number in due:
             try:
                 self._correct(self._owed[number])
-            except (sqlite3.Error, *self._accounts.errors):
-                raise
-            except Exception:  # a fault of ours must not block all later corrections
-                self._mark_uncertain(number)
+            except Exception as problem:
+                if not isinstance(problem, (sqlite3.Error, *self._accounts.errors)):
+                    self._mark_uncertain(number)  # a fault of ours must not block all later corrections
                 raise
 
     def _correct(self, owed: Settlement) -> None:

@@ -56,7 +56,7 @@ class SqliteLedger(SharedLedger):
 class SqliteAccounts:
     """``SharedAccounts`` in a state folder. ``clock`` returns Unix seconds."""
 
-    errors = (sqlite3.Error, SqliteFault)
+    errors: tuple[type[Exception], ...] = (sqlite3.Error, SqliteFault)
 
     def __init__(self, state: Path, clock: Callable[[], float]) -> None:
         self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), max_pages=MAX_PAGES)

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Literal, LiteralString, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -193,15 +193,14 @@ class PostgresConnection:
 CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
-def _begin(isolation: Isolation, seconds: float) -> LiteralString:
+def _begin(isolation: Isolation, seconds: float) -> bytes:
     """``BEGIN`` with the transaction's settings, in one round trip."""
     lock = min(LOCK_TIMEOUT, seconds)
-    return cast(
-        "LiteralString",
+    return (
         f"BEGIN ISOLATION LEVEL {isolation}; SET LOCAL search_path = {schema.SCHEMA};"
         f" SET LOCAL lock_timeout = {lock * 1e3:.0f}; SET LOCAL statement_timeout = {STATEMENT_TIMEOUT * 1e3:.0f};"
-        f" SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1e3:.0f}",
-    )
+        f" SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1e3:.0f}"
+    ).encode()
 
 
 def _commit(db: psycopg.Connection, last: Callable[[psycopg.Connection], object] | None) -> None:

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "samplegate"
 VERSION: Final = "0001"
 """The newest revision in ``migrations/versions``, which this release uses."""
-DECISIONS: Final = "decisions"
-"""The table of the decision log, which is only appended to."""
-READ_BY_REPORTS: Final = ("decisions",)
-
 _LOCK: Final = 0x73616D706C656761  # "samplega": the key of the lock that migrations hold until their commit
-_LOCK_TIMEOUT: Final = 30  # seconds
 _EXISTS: Final = (
     "SELECT to_regclass('samplegate.version') IS NOT NULL AND to_regclass('samplegate.compatibility') IS NOT NULL"
 )
@@ -79,7 +74,7 @@ def migrate(db: psycopg.Connection, *, gates: str | None = None, readers: str | 
     from samplegate.postgres.connection import through_core
 
     with through_core(db) as core, db.transaction():  # Core asks about the server first, and then rolls back
-        db.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}s'")  # type: ignore[arg-type]
+        db.execute("SET LOCAL lock_timeout = '30s'")
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         found = version(db)
         if found is None or found[0] < VERSION:
@@ -93,10 +88,13 @@ def migrate(db: psycopg.Connection, *, gates: str | None = None, readers: str | 
 
 _GATE_RIGHTS: Final = (
     "GRANT USAGE ON SCHEMA samplegate TO {role}",
-    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA samplegate TO {role}",
-    "GRANT USAGE ON ALL SEQUENCES IN SCHEMA samplegate TO {role}",
-    "REVOKE UPDATE, DELETE, TRUNCATE ON samplegate.decisions FROM {role}",
-    "REVOKE INSERT, UPDATE, DELETE ON samplegate.version, samplegate.compatibility FROM {role}",
+    (
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON samplegate.reviews, samplegate.review_events,"
+        " samplegate.review_deliveries, samplegate.review_facts, samplegate.accounts, samplegate.slots,"
+        " samplegate.holders TO {role}"
+    ),
+    "GRANT SELECT, INSERT ON samplegate.decisions TO {role}",
+    "GRANT SELECT ON samplegate.version, samplegate.compatibility TO {role}",
 )
 _READER_RIGHTS: Final = (
     "GRANT USAGE ON SCHEMA samplegate TO {role}",

@@ -132,7 +132,7 @@ class SqliteDatabase:
     def reading(self) -> Transaction:
         return self._transaction("BEGIN")
 
-    def now(self, _db: Connection) -> float:
+    def now(self, db: Connection) -> float:
         return self.wall()
 
     def register(self, process: str) -> None:
@@ -190,7 +190,7 @@ class PostgresDatabase:
     def reading(self) -> Transaction:
         return self._transaction("REPEATABLE READ, READ ONLY")
 
-    def now(self, _db: Connection) -> float:
+    def now(self, db: Connection) -> float:
         return self._connection.now() if self._clock is None else self._clock()
 
     def wall(self) -> float:
@@ -199,10 +199,10 @@ class PostgresDatabase:
     def scrub(self) -> None:
         """Nothing: the server removes old versions of rows by itself, later."""
 
-    def register(self, _process: str) -> None:
+    def register(self, process: str) -> None:
         """Nothing: a lease is enough."""
 
-    def dead(self, _processes: Set[str]) -> Set[str]:
+    def dead(self, processes: Set[str]) -> Set[str]:
         """None: their leases end by themselves."""
         return frozenset()
 

@@ -72,6 +72,7 @@ class ProcessContext:
         rules: Rules,
         *,
         state: Path,
+        database: str | None = None,
         decisions: DecisionLog,
         log: EventLog,
         cassette: Cassette | None = None,
@@ -84,6 +85,10 @@ class ProcessContext:
     ) -> None:
         self.rules = rules
         self.state = state
+        self.database = database
+        """The URL of the shared database; None without one."""
+        self.database_problems: tuple[str, ...] = ()
+        """What the watch over the database has found last."""
         self.decisions = decisions
         self.settings_hash = settings_hash
         """The hash of the settings in force; empty if there are none."""
@@ -100,7 +105,9 @@ class ProcessContext:
         self._open = 0
         self._served = False
         self.limit_metrics = LimitMetrics(rules.compiled.limit_specs, self.metrics)
-        self.admission = Limiter(rules.compiled.limit_specs, state=state, clock=time.time, log=log, run=self.run)
+        self.admission = Limiter(
+            rules.compiled.limit_specs, state=state, clock=time.time, log=log, run=self.run, database=database
+        )
         self.brakes = BrakeState(rules.compiled.policy.brakes)
         self.reviews: ReviewPort | None = None
         """The review service, if the process has one."""

@@ -14,7 +14,6 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -152,7 +151,7 @@ class ReviewPage:
         self._socket.close()
 
     async def _announced(self, store: Callable[[], ReviewStore]) -> None:
-        folder = sign_in_links.folder_of(Path(self._settings.reviews.partition(":")[2]))
+        folder = sign_in_links.folder_of(self._settings.reviews_file)
         file = sign_in_links.PageFile.create(folder, self.url, now=time.time(), random=secrets.token_bytes)
         try:
             self._context.log.info("listener.opened", listener="reviews", url=f"{self.url}/reviews")

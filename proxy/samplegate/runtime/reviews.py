@@ -138,7 +138,8 @@ class ReviewRuntime:
         review."""
         reviewers = self._context.rules.policy.policy.reviewers.values()
         notified = any(reviewer.webhook is not None or reviewer.command is not None for reviewer in reviewers)
-        return notified and Path(self._settings.reviews.partition(":")[2]).exists()
+        shared = self._settings.store is None and self._settings.database is not None
+        return notified and (shared or self._settings.reviews_file.exists())
 
     def _clean(self, show: Show) -> Clean | None:
         """Redaction of webhook messages with the known patterns and the policy's own; None if reviewers see

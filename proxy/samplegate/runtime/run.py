@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -69,6 +70,7 @@ from samplegate.yamlfile.validate import did_you_mean
 
 if TYPE_CHECKING:
     from samplegate.config.oauth import OAuthSettings
+    from samplegate.runtime.database import DatabaseWatch
     from samplegate.runtime.review_page import ReviewPage
     from samplegate.runtime.reviews import ReviewRuntime
     from samplegate.status.snapshot import GateStatus
@@ -230,6 +232,7 @@ def open_decision_log(settings: config.ProcessSettings, server: str) -> Decision
     decisions = decision_log(
         settings.decision_log,
         state=settings.state,
+        database=settings.database,
         server=server,
         content=settings.record_content,
         durability=settings.decision_log_durability,
@@ -261,7 +264,9 @@ def create_gate_file(
         raise Unavailable("run: a run needs a state folder, but the home folder is unknown; set --state DIR or HOME")
     now = time.time()
     remove_old_runs(settings.state, now)
-    log = readable_name(settings.decision_log, state=settings.state, server=server or "serve")
+    log = readable_name(
+        settings.decision_log, state=settings.state, database=settings.database, server=server or "serve"
+    )
     state = new_state(run, command=command, server=server, wrapped=wrapped, policy=policy, decision_log=log, now=now)
     return GateFile.create(settings.state, state)
 
@@ -301,10 +306,12 @@ def until_started(gate_file: GateFile | None) -> Iterator[None]:
 
 
 def check_state(rules: Rules, settings: config.ProcessSettings, run: str | None) -> None:
-    """Check the state folder, which shared limits need, and reviews without a store setting. Limits per run need a run.
-    Raises Unavailable."""
-    limits = any(spec.shared for spec in rules.compiled.limit_specs.values())
-    reviews = bool(rules.policy.policy.reviewers) and settings.store is None
+    """Check the state folder, which shared limits need, and reviews without a store setting; or the driver of the
+    shared database. Limits per run need a run. Raises Unavailable."""
+    if settings.database is not None and find_spec("psycopg") is None:
+        raise Unavailable("database: needs the extra postgres; install it with: pip install 'samplegate[postgres]'")
+    limits = any(spec.shared for spec in rules.compiled.limit_specs.values()) and settings.database is None
+    reviews = bool(rules.policy.policy.reviewers) and settings.store is None and settings.database is None
     if settings.state == Path() and (limits or reviews):
         what = "limits" if limits else "reviewers"
         raise Unavailable(
@@ -716,6 +723,7 @@ async def _main(run: Run) -> int:
     context = ProcessContext(
         run.rules,
         state=run.settings.state,
+        database=run.settings.database,
         decisions=run.decisions,
         log=run.log,
         cassette=run.cassette if isinstance(run.cassette, Cassette) else None,
@@ -764,6 +772,8 @@ async def _main(run: Run) -> int:
             wiring.relay.start(reviews.run)
             if page is not None:
                 wiring.relay.start(page.run, reviews.store)
+        for watch in database_watches(context):
+            wiring.relay.start(watch.run)
         wiring.relay.start(publish, run.settings.state, status, run.log)
         if file is not None and run.settings.metrics_interval:
             wiring.relay.start(file.keep, run.settings.metrics_interval, run.log)
@@ -785,6 +795,14 @@ async def _main(run: Run) -> int:
     for problem in failed:
         raise problem
     return _finish(run, wiring, file, *codes)
+
+
+def database_watches(context: ProcessContext) -> Iterator[DatabaseWatch]:
+    """The watch over the shared database, if the process has one."""
+    if context.database is not None:
+        from samplegate.runtime.database import DatabaseWatch
+
+        yield DatabaseWatch(context, context.database)
 
 
 def _import_status() -> None:

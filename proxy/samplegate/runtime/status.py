@@ -27,10 +27,12 @@ from samplegate.limits.balances import EXAMINED, Balance, Balances, key_values
 from samplegate.limits.sqlite_ledger import read_balances
 from samplegate.policy.deadlines import time_left
 from samplegate.policy.ledger import SCALE, LimitSpec
+from samplegate.postgres.url import is_database
+from samplegate.postgres.url import shown as shown_url
 from samplegate.protocol.frames import MODERN
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.session_state import OpenCall
-from samplegate.reviews.queues import Queue, read_queues
+from samplegate.reviews.queues import PATIENCE, Queue, read_queues
 from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.status.snapshot import (
@@ -232,10 +234,25 @@ def _period(spec: LimitSpec) -> str:
             return spec.per
 
 
-def state_limits(state: Path, now: float, known: Collection[tuple[str, str, str]]) -> Listed[LimitStatus]:
-    """What is used of the shared limits in a state folder except ``known`` (name, quantity and period), without their
-    maxima. Raises Unavailable."""
-    found = read_balances(state, {}, now, 2 * EXAMINED, others=True)  # all accounts and slots that it looks at
+def shared_balances(
+    state: Path, database: str | None, specs: Mapping[str, LimitSpec], now: float, most: int, *, others: bool = False
+) -> tuple[Balances, float]:
+    """The balances of shared limits in a state folder or the shared database (``read_balances``), and the time there.
+    Raises Unavailable."""
+    if database is None:
+        return read_balances(state, specs, now, most, others=others), now
+    from samplegate.limits import postgres_ledger
+
+    return postgres_ledger.read_balances(database, specs, most, PATIENCE, others=others)
+
+
+def state_limits(
+    state: Path, database: str | None, now: float, known: Collection[tuple[str, str, str]]
+) -> Listed[LimitStatus]:
+    """What is used of the shared limits in a state folder or a database except ``known`` (name, quantity and period),
+    without their maxima. Raises Unavailable."""
+    # all accounts and slots that it looks at
+    found, now = shared_balances(state, database, {}, now, 2 * EXAMINED, others=True)
     rows = [_row(one, now, 0) for one in found.fullest]
     others = [row for row in rows if (row.limit, row.quantity, row.per) not in known]
     return listed(others[:MAX_LISTED], len(others))
@@ -243,11 +260,12 @@ def state_limits(state: Path, now: float, known: Collection[tuple[str, str, str]
 
 def state_reviews(store: str, now: float) -> ReviewsStatus:
     """The pending reviews of a store. Never raises."""
+    place = shown(shown_url(store) if is_database(store) else store)
     try:
-        queues = read_queues(store, now)
+        queues, now = read_queues(store, now)
     except Unavailable as problem:
-        return ReviewsStatus(store=shown(store), problem=shown(str(problem), MAX_PROBLEM))
-    return ReviewsStatus(store=shown(store), reviewers=tuple(_reviewer(queue, now) for queue in queues[:MAX_LISTED]))
+        return ReviewsStatus(store=place, problem=shown(str(problem), MAX_PROBLEM))
+    return ReviewsStatus(store=place, reviewers=tuple(_reviewer(queue, now) for queue in queues[:MAX_LISTED]))
 
 
 def _reviewer(queue: Queue, now: float) -> ReviewerStatus:
@@ -292,15 +310,16 @@ class StatusSource:
         specs = dict(context.admission.specs_in_force)
         own, waiting = context.admission.own(MAX_LISTED) or Balances(), context.admission.waiting()
         shared = {identity: spec for identity, spec in specs.items() if spec.shared}
-        problems: list[str] = []
+        problems = [shown(problem, MAX_PROBLEM) for problem in context.database_problems]
         if shared:
             try:
-                read = await anyio.to_thread.run_sync(partial(read_balances, context.state, shared, now, MAX_LISTED))
+                ask = partial(shared_balances, context.state, context.database, shared, now, MAX_LISTED)
+                read, there = await anyio.to_thread.run_sync(ask)
             except Unavailable as problem:
-                read = Balances()
+                read, there = Balances(), now
                 problems.append(shown(str(problem), MAX_PROBLEM))
             fullest = sorted((*own.fullest, *read.fullest), key=lambda one: -one.fill)
-            own = Balances(tuple(fullest), own.total + read.total)
+            own, now = Balances(tuple(fullest), own.total + read.total), there
         reviews = None
         if context.rules.policy.policy.reviewers:
             reviews = await anyio.to_thread.run_sync(partial(state_reviews, settings.reviews, now))

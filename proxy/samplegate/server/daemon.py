@@ -35,7 +35,13 @@ from samplegate.policy.file import load
 from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
-from samplegate.runtime.run import create_gate_file, loop_options, note_failed_start, open_decision_log
+from samplegate.runtime.run import (
+    create_gate_file,
+    database_watches,
+    loop_options,
+    note_failed_start,
+    open_decision_log,
+)
 from samplegate.runtime.status import StatusSource
 from samplegate.runtime.status_socket import publish
 from samplegate.server.admin import AdminApp, ReloadReport
@@ -208,6 +214,7 @@ class Daemon:
         self.context = ProcessContext(
             self._wanted.rules,
             state=settings.state,
+            database=settings.database,
             decisions=self._decisions,
             log=self._log,
             key=self._key,
@@ -282,6 +289,8 @@ class Daemon:
                 measure_loop_lag, lambda late: self.context.metrics.observe("samplegate_event_loop_lag_seconds", late)
             )
             group.start_soon(self._notify.feed)
+            for watch in database_watches(self.context):
+                group.start_soon(watch.run)
             group.start_soon(partial(publish, self.context.state, self.status, self._log, delay=0.0))
             metrics = metrics_file(self.context.metrics, self._settings.metrics_file, "serve")
             if metrics is not None and self._settings.metrics_interval:

@@ -154,9 +154,9 @@ class Machine:
         """Run until every task waits."""
         for _ in range(4):
             await all_blocked()
-            threads = self.admission._ledger._threads
+            threads = self.admission._ledger._thread
             if threads is not None:
-                await asyncio.wrap_future(threads.submit(lambda: None))
+                await asyncio.wrap_future(threads.run(lambda _deadline: None, 0.0))
         await all_blocked()
 
     @property

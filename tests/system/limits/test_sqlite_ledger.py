@@ -219,7 +219,8 @@ def test_many_keys_make_no_reservation_slower(book: Open, tmp_path: Path, shared
             many.taken(one("d", f'["{made} {number}"]'))
 
     filled(SWEEP_EVERY * EXAMINED_PER_DRAW * 2)
-    db = many.ledger._accounts._file._db if shared else many.ledger._memory.db
+    accounts: Any = many.ledger._accounts
+    db = accounts._file._db if shared else many.ledger._memory.db
     assert db is not None
     few = steps(db, drawn)
     filled(5_000)
@@ -251,7 +252,8 @@ class Doubtful:
 
 
 def fail_commit(book: Book) -> None:
-    file: Any = book.ledger._accounts._file
+    accounts: Any = book.ledger._accounts
+    file = accounts._file
     file._db = Doubtful(file._db)
 
 

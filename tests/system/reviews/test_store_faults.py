@@ -22,7 +22,7 @@ from samplegate.reviews import async_store as threads
 from samplegate.reviews import sql_database
 from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Filter, Review
-from samplegate.reviews.sql_database import OutcomeUnknown, path_of
+from samplegate.reviews.sql_database import OutcomeUnknown, SqliteDatabase, path_of
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.sqlite import CoreFile
 from tests.fakes.review_store import TimedReviews
@@ -274,11 +274,16 @@ class FailingCommit:
         raise sqlite3.OperationalError("disk I/O error")
 
 
+def file_of(store: SqlReviewStore) -> CoreFile:
+    assert isinstance(store.database, SqliteDatabase)
+    return store.database._file
+
+
 @pytest.mark.parametrize("succeeds", [True, False])
 def test_a_use_whose_commit_fails_is_asked_again_and_is_one_use(store: SqlReviewStore, succeeds: bool) -> None:
     store.open(review(waiter="w", held_until=NOW + 9), announce=False, most=9)
     store.decide("rv_a", YES, who="ann", door="page")
-    FailingCommit(store.database._file, succeeds=succeeds)
+    FailingCommit(file_of(store), succeeds=succeeds)
     assert store.use([("rv_a", "w", "d")])
     assert ["opened", "approved", "used"] == [event.what for event in store.history("rv_a")]
     assert not store.use([("rv_a", "w", "e")])
@@ -286,7 +291,7 @@ def test_a_use_whose_commit_fails_is_asked_again_and_is_one_use(store: SqlReview
 
 def test_a_verdict_whose_commit_fails_is_unavailable(store: SqlReviewStore) -> None:
     store.open(review(), announce=False, most=9)
-    FailingCommit(store.database._file, succeeds=False)
+    FailingCommit(file_of(store), succeeds=False)
     with pytest.raises(OutcomeUnknown, match="review store "):
         store.decide("rv_a", YES, who="ann", door="page")
     assert ["opened"] == [event.what for event in store.history("rv_a")]

@@ -244,7 +244,7 @@ def test_a_watch_without_a_terminal_prints_one_snapshot_each_time(
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    places = status.Places(tmp_path, f"sqlite:{tmp_path / 'reviews.db'}", None, None)
+    places = status.Places(tmp_path, f"sqlite:{tmp_path / 'reviews.db'}", None, None, None)
     with gate(tmp_path, *[as_json(STATUS)] * 3):
         assert 0 == status._watch(places, 0.5, json=json_lines, pause=pause)
     out = capsys.readouterr().out
@@ -268,7 +268,7 @@ def test_a_watch_ends_at_once_if_the_gate_cannot_be_asked_at_first_and_goes_on_l
             raise KeyboardInterrupt
 
     with daemon() as url:
-        places = status.Places(None, "", url, Path(token_file(tmp_path)))
+        places = status.Places(None, "", None, url, Path(token_file(tmp_path)))
         assert 0 == status._watch(places, 0.5, json=False, pause=pause)
     said = capsys.readouterr().out
     assert "serve 1.2.3: ready" in said

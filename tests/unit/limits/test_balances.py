@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -147,7 +147,7 @@ def test_reading_creates_and_changes_nothing(drawn: Callable[..., SqliteLedger],
 def test_a_writer_is_not_delayed_and_its_open_transaction_not_seen(
     drawn: Callable[..., SqliteLedger], tmp_path: Path
 ) -> None:
-    ledger = drawn(draw(DAY, UNIT))
+    ledger: Any = drawn(draw(DAY, UNIT))
     with ledger._transaction(time.monotonic() + 5, shared=True):
         ledger._rows.db.execute("UPDATE accounts SET level = level + 1000000")
         assert [UNIT] == [one.drawn for one in read_balances(tmp_path, SHARED, NOW, 10).fullest]
@@ -189,7 +189,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_many_accounts_are_looked_at_up_to_a_bound(drawn: Callable[..., SqliteLedger], tmp_path: Path) -> None:
-    ledger = drawn(draw(DAY, UNIT))
+    ledger: Any = drawn(draw(DAY, UNIT))
     with ledger._transaction(time.monotonic() + 5, shared=True):
         ledger._rows.db.executemany(
             "INSERT INTO accounts VALUES(?, ?, 1000000, ?, 0)",

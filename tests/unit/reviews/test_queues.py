@@ -28,16 +28,17 @@ def test_pending_reviews_are_counted_by_reviewer(tmp_path: Path) -> None:
     ):
         assert store.at(one.created).open(one, announce=False, most=10)
     store.at(NOW).decide("rv_e", NO, who="ann", door="cli")
-    found = read_queues(f"sqlite:{tmp_path / 'reviews.db'}", NOW)
+    found, now = read_queues(f"sqlite:{tmp_path / 'reviews.db'}", NOW)
     assert (Queue("legal", 1, NOW, NOW + 100), Queue("ops", 2, NOW - 50, NOW + 20)) == found
+    assert NOW == now
     store.close()
     before = names(tmp_path)
-    assert found == read_queues(f"sqlite:{tmp_path / 'reviews.db'}", NOW)
+    assert (found, NOW) == read_queues(f"sqlite:{tmp_path / 'reviews.db'}", NOW)
     assert before == names(tmp_path)
 
 
 def test_a_store_that_is_not_there_has_none_and_is_not_created(tmp_path: Path) -> None:
-    assert () == read_queues(f"sqlite:{tmp_path / 'reviews.db'}", NOW)
+    assert ((), NOW) == read_queues(f"sqlite:{tmp_path / 'reviews.db'}", NOW)
     assert [] == list(tmp_path.iterdir())
 
 

@@ -1,0 +1,28 @@
+"""The argument ``--database`` of several commands."""
+
+from __future__ import annotations
+
+import argparse
+
+from samplegate.postgres.url import has_password
+
+
+def database_argument(parser: argparse.ArgumentParser, text: str = "shared database of the gates") -> None:
+    """Add ``--database``."""
+    parser.add_argument(
+        "--database",
+        type=_url,
+        metavar="URL",
+        help=f"{text}, without a password: postgresql://USER@HOST/NAME (default: that of the settings)",
+    )
+
+
+def _url(text: str) -> str:
+    """Raises argparse.ArgumentTypeError for a URL with a password, which other users of the machine could read. The
+    URL itself is checked with the settings."""
+    if has_password(text):
+        raise argparse.ArgumentTypeError(
+            "the URL contains a password, which others can read in the list of processes; put it in"
+            " SAMPLEGATE_DATABASE, the settings file, or libpq's password file (passfile)"
+        )
+    return text
