@@ -212,6 +212,12 @@ class MemoryReviews:
         self.deliveries = {id: delivery for id, delivery in self.deliveries.items() if delivery.review not in gone}
         return len(gone)
 
+    def lead(self, roles: Sequence[str], *, holder: str, seconds: float) -> Sequence[str]:
+        return roles
+
+    def resign(self, *, holder: str) -> None:
+        pass
+
     def take_deliveries(
         self, reviewers: Sequence[str], *, taker: str, seconds: float, limit: int
     ) -> Sequence[Delivery]:

@@ -25,12 +25,10 @@ from samplegate.audit.jsonl import LogFile, daily_files, file_name, one_file
 from samplegate.audit.record import ContentMode, Record
 from samplegate.errors import Unavailable
 from samplegate.files import PATIENCE, SQLITE, Patience
-from samplegate.postgres.url import shown
+from samplegate.postgres.url import DATABASE, shown
 
 T = TypeVar("T")
 
-DATABASE: Final = "database"
-"""The setting's value for the log in the shared database."""
 MAX_WAITING: Final = 10_000
 MAX_BATCH: Final = 256  # entries of one batch: the last entry waits for all of them
 GRACE: Final = 5.0  # seconds for a batch that has begun

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, cast
 
-from samplegate.audit.decision_log import DATABASE
 from samplegate.audit.jsonl import open_files, rotated_files, split_rotated
 from samplegate.audit.record import RecordLine, read_line
 from samplegate.errors import InputError
 from samplegate.files import SQLITE, is_sqlite, missing_hint
-from samplegate.postgres.url import is_database, shown
+from samplegate.postgres.url import DATABASE, is_database, shown
 
 # bytes; a record has at most two contents of 1 MiB, and JSON may escape every byte of them
 MAX_LINE: Final = 16 * 1024 * 1024

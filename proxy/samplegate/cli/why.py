@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgspec
 
 from samplegate import money
-from samplegate.audit.decision_log import DATABASE
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTry, timestamp
 from samplegate.audit.story import INCOMPLETE, DecisionLine, RecordedRule, explanation, read_decision, server_got
@@ -33,7 +32,7 @@ from samplegate.errors import InputError, Unavailable
 from samplegate.files import SQLITE
 from samplegate.policy.conditions import short_value
 from samplegate.policy.decisions import NO_MATCH
-from samplegate.postgres.url import is_database
+from samplegate.postgres.url import DATABASE, is_database
 from samplegate.protocol.outcomes import Reason
 
 MIN_PREFIX: Final = 6

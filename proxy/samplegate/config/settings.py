@@ -16,11 +16,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_orig
 import msgspec
 from msgspec import Meta
 
-from samplegate.audit.decision_log import DATABASE
 from samplegate.audit.record import ContentMode
 from samplegate.ci.run_id import check_run_id
 from samplegate.config.values import address, check_networks, check_reviews_url, check_store
-from samplegate.postgres.url import check_database
+from samplegate.postgres.url import DATABASE, check_database
 from samplegate.protocol.frames import Protocol
 from samplegate.yamlfile.tree import is_secret, quoted
 

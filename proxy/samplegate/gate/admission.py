@@ -76,6 +76,10 @@ class Hold:
         """Count the request, because a reviewer is asked. Its tokens and cost do not count yet."""
         self._asked = True
 
+    def when_lost(self, lost: Callable[[], object]) -> None:
+        """Call ``lost`` if the request loses its slot of a limit."""
+        self._ports.when_lost(self._request, lost)
+
     async def next_try(self, decision: Decision, round: Round) -> tuple[str, str | None] | None:
         """Reserve the max cost of the decision's model. The part for the request is not drawn twice.
 

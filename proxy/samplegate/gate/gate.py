@@ -284,7 +284,14 @@ class Gate:
 
     async def _act(self, pending: PendingRequest) -> Done:
         try:
-            return await act(pending, pending.decision)
+            with anyio.CancelScope() as scope:
+                if pending.hold is not None:
+                    pending.hold.when_lost(scope.cancel)
+                return await act(pending, pending.decision)
+            return Done(
+                Unanswered(Reason.LIMIT, detail="the shared database could not be reached to keep the request's slot"),
+                pending.decision,
+            )
         except Exception:
             pending.log_fault()
             return Done(

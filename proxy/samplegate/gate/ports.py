@@ -54,6 +54,9 @@ class Ports(msgspec.Struct, frozen=True):
     """The policy in force now. A round runs under the one that it began with."""
     realm: str = ""
     """Tells servers of the same name apart if they share a store, such as wrapped servers without a configured name."""
+    when_lost: Callable[[Reserved, Callable[[], object]], None] = lambda _reserved, _lost: None
+    """Call a function if the slots of a reservation are lost before it is settled, because the shared database cannot
+    be reached. The request must then end at once."""
     replay: Replay | None = None
     """Answer a request that a rule forwards, in place of the client, from a cassette; the params are as recorded. It
     returns the result, or the reason for none. None: the client is asked."""

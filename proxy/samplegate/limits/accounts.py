@@ -101,6 +101,8 @@ class Reservation(msgspec.Struct):
     reserved: Reserved
     rates: Rates = {}
     """The least and the greatest amount by identity, if it has changed since."""
+    lost: list[Callable[[], object]] = []
+    """What to call if its slots are lost."""
 
     def part(self, draws: Iterable[Draw]) -> Reserved:
         """Release and return those of these draws that are reserved."""

@@ -139,6 +139,24 @@ class AsyncLedger:
         # a cancelled or late wait leaves the settlement alone
         await self._answered(self._carry_out(self._call(settlement)))
 
+    @property
+    def specs(self) -> Mapping[str, LimitSpec]:
+        """The limits by identity."""
+        return self._specs
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds for which slots stay taken without ``renew``; None: as long as this process runs."""
+        return None if self._backend is None else self._backend.lease
+
+    async def renew(self) -> bool:
+        """Renew the lease of this process's slots. Returns whether it was renewed in time."""
+        if self._closed or self._backend is None:
+            return True
+        answer = self._carry_out(self._run(self._backend.renew))
+        await self._answered(answer)
+        return answer.done() and answer.exception() is None
+
     def set_shutdown_deadline(self, seconds: float) -> None:
         """Begin the shutdown: from now on, all calls together take at most ``seconds``."""
         if self._shutting_down or self._thread is None:

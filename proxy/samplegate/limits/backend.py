@@ -74,6 +74,15 @@ class LedgerBackend(Protocol):
         """Whether corrections have still to be written."""
         ...
 
+    @property
+    def lease(self) -> float | None:
+        """Seconds for which slots stay taken without ``renew``; None: as long as this process runs."""
+        ...
+
+    def renew(self, deadline: float) -> bool:
+        """Renew the lease of this process's slots. Returns whether the shared accounts were used."""
+        ...
+
     def update_limits(self, specs: Mapping[str, LimitSpec], deadline: float) -> None:
         """Replace the limits, by identity: those in force and those with open reservations. It never fails.
 
@@ -103,8 +112,8 @@ class LedgerBackend(Protocol):
         ...
 
     def batch(self, calls: Sequence[Call], deadline: float) -> list[Reserved | Refused | bool]:
-        """``reserve`` for each charge and ``settle`` for each settlement, in one transaction: settlements first, then
-        charges in their order. If it raises, it has failed for all of them."""
+        """``reserve`` for each charge and ``settle`` for each settlement, in their order and in one transaction. If it
+        raises, it has failed for all of them."""
         ...
 
     def settle(self, settlement: Settlement, deadline: float) -> bool:
@@ -163,6 +172,8 @@ class SharedAccounts(Protocol):
 
     errors: tuple[type[Exception], ...]
     """What its rows raise for faults of the database, within a transaction."""
+    lease: float | None
+    """Seconds for which slots stay taken without ``renew``; None: as long as this process runs."""
 
     def transaction(
         self, left: Callable[[], float], accounts: Callable[[], Set[Account]]
@@ -171,6 +182,9 @@ class SharedAccounts(Protocol):
         block raises. ``left``: the seconds until its deadline. Raises LedgerUnavailable for every fault of the
         database."""
         ...
+
+    def renew(self, left: Callable[[], float]) -> None:
+        """Renew the lease of this process's slots. Raises LedgerUnavailable."""
 
     def close(self, left: Callable[[], float]) -> None:
         """Free the slots of this process, and close. Never raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from samplegate.limits.accounts import (
 )
 from samplegate.limits.async_ledger import AsyncLedger
 from samplegate.limits.backend import LedgerBackend, Settlement
+from samplegate.limits.lease import SlotLease
 from samplegate.limits.queue import MAX_WAITING, Later, Waiter, WaitQueue, after
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
@@ -74,6 +76,7 @@ class Limiter:
         self._ledger = AsyncLedger(self._backend, place, log, later=later)
         self._ledger.update_limits(self._limits.specs)
         self._held: dict[str, Reservation] = {}
+        self._lease = SlotLease(self._ledger, self._with_slots, self._lost, time.monotonic, later)
         self._made = 0
         self._closed = False
 
@@ -128,6 +131,13 @@ class Limiter:
         except Exception:
             self._log.error("limits.failed", exc_info=True)
 
+    def when_lost(self, reserved: Reserved, lost: Callable[[], object]) -> None:
+        """Call ``lost`` if the slots of a reservation are lost before it is settled: the shared database could not be
+        reached for so long that other gates may take them."""
+        held = self._held.get(reserved.id)
+        if held is not None:
+            held.lost.append(lost)
+
     async def drawn(self) -> Callable[[str, str], int]:
         """The units drawn now on a limit for a key, for limits that are not shared with other processes."""
         ids, drawn = self._limits.ids, self._ledger.drawn()
@@ -157,6 +167,7 @@ class Limiter:
         at its max cost."""
         self._closed = True
         self._queue.end()
+        self._lease.close()
         await self._ledger.aclose()
 
     async def _admit(self, asked: ReservationRequest, wait: float | None) -> Reserved | Refused:
@@ -260,6 +271,7 @@ class Limiter:
         if not asked.charged:
             return Reserved(asked.id, (), self._clock())
         self._held[asked.id] = held
+        sent = time.monotonic()
         try:
             got = await self._ledger.reserve(asked.id, asked.charged, lambda: held.rates)
         except BaseException:
@@ -270,6 +282,8 @@ class Limiter:
             del self._held[asked.id]
             return msgspec.structs.replace(got, limit=specs[got.limit].name) if got.limit in specs else got
         held.reserved = got
+        if any(specs[draw.limit].per == "slots" and specs[draw.limit].shared for draw in got.draws):
+            self._lease.begin(sent)
         fill = {specs[limit].name: share for limit, share in got.fill.items()}
         return Reserved(asked.id, asked.draws, got.at, tuple(specs[limit].name for limit in got.warned), fill)
 
@@ -286,6 +300,21 @@ class Limiter:
                 await self._ledger.settle(Settlement(part, true, rates=held.rates))
         finally:
             self._queue.wake([(draw.limit, draw.key) for draw in part.draws])
+
+    def _with_slots(self) -> list[Reservation]:
+        """The reservations that hold shared slots."""
+        specs = self._ledger.specs
+        return [
+            held
+            for held in self._held.values()
+            if any(specs[draw.limit].per == "slots" and specs[draw.limit].shared for draw in held.reserved.draws)
+        ]
+
+    def _lost(self, reservations: Sequence[Reservation]) -> None:
+        self._log.error("limits.slots_lost", requests=len(reservations))
+        for held in reservations:
+            while held.lost:
+                held.lost.pop()()
 
     def _backend(self, specs: Mapping[str, LimitSpec]) -> LedgerBackend:
         """Create the backend at the first draw, because it imports a database driver."""

@@ -69,21 +69,31 @@ _FORGET: Final = (
 
 
 class PostgresLedger(SharedLedger):
-    """The ledger with its shared accounts in the database at ``url``. ``clock`` is that of the accounts in memory."""
+    """The ledger with its shared accounts in the database at ``url``. ``clock`` is that of the accounts in memory;
+    ``time`` replaces the server's."""
 
     def __init__(
-        self, specs: Mapping[str, LimitSpec], url: str, clock: Callable[[], float], most: int = MAX_ACCOUNTS
+        self,
+        specs: Mapping[str, LimitSpec],
+        url: str,
+        clock: Callable[[], float],
+        most: int = MAX_ACCOUNTS,
+        *,
+        time: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(specs, PostgresAccounts(url), clock, most)
+        super().__init__(specs, PostgresAccounts(url, time), clock, most)
 
 
 class PostgresAccounts:
     """``SharedAccounts`` in a PostgreSQL database."""
 
     errors: tuple[type[Exception], ...] = (psycopg.Error, PostgresFault, SqliteFault)
+    lease: float | None = LEASE
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
+        """``clock`` replaces the server's time, in Unix seconds."""
         self._connection = PostgresConnection(url)
+        self._clock = clock
         self._holder = os.urandom(16).hex()
         self._holds = False
         self._swept = ("", "")
@@ -97,6 +107,7 @@ class PostgresAccounts:
             rows = _SharedRows(self._holder, self._swept)
             with self._connection.transaction(left, last=rows.flush) as db:
                 rows.lock(db, sorted(accounts()))
+                rows.time = rows.time if self._clock is None else self._clock()
                 yield rows
                 self._holds = self._holds or rows.holds
             self._swept = rows.swept
@@ -137,7 +148,7 @@ class _SharedRows:
         self._changed: dict[Account, ledger.Account] = {}
         self._slots: dict[Account, dict[tuple[str, str], int]] | None = None
         self._statements: list[tuple[LiteralString, tuple[Any, ...]]] = []
-        self._now = 0.0
+        self.time = 0.0
 
     def lock(self, db: psycopg.Connection, accounts: list[Account]) -> None:
         """Lock these accounts, in this order, and read them and the clock. Raises PostgresFault and psycopg.Error."""
@@ -152,14 +163,14 @@ class _SharedRows:
             for limit, key, level, stamp, warned, _ in rows if accounts else ():
                 account = account_of(level, stamp, warned)
                 self._accounts[limit, key] = account if account.stamp or account.level else None
-            self._now = max([self._now, *(row[-1] for row in rows)])
+            self.time = max([self.time, *(row[-1] for row in rows)])
             accounts = [account for account in accounts if account not in self._accounts]
             if not accounts:
                 return
         raise PostgresFault("busy", "another process has deleted an account meanwhile", "try again")
 
     def now(self) -> float:
-        return self._now
+        return self.time
 
     def find(self, limit: str, key: str) -> ledger.Account | None:
         return self._accounts[limit, key]
@@ -184,7 +195,7 @@ class _SharedRows:
     def free_dead(self, limit: str, key: str) -> bool:
         slots = self._slots_of(limit, key)
         holders = {holder for holder, _ in slots} - {self._holder}
-        alive = {name for (name,) in self._db.execute(_ALIVE, (sorted(holders), self._now)).fetchall()}
+        alive = {name for (name,) in self._db.execute(_ALIVE, (sorted(holders), self.time)).fetchall()}
         dead = [(holder, id) for holder, id in slots if holder in holders - alive]
         for holder, id in dead:
             self._free(limit, key, holder, id)
@@ -202,7 +213,7 @@ class _SharedRows:
 
     def renew(self) -> None:
         """Renew the lease of this process."""
-        self._statements.append((_RENEW, (self._holder, self._now + LEASE)))
+        self._statements.append((_RENEW, (self._holder, self.time + LEASE)))
 
     def flush(self, db: psycopg.Connection) -> None:
         """Send the writes."""

@@ -11,7 +11,7 @@ import math
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
@@ -91,28 +91,39 @@ class SharedLedger:
         return self.batch([settlement], deadline) == [True]
 
     def batch(self, calls: Sequence[Call], deadline: float) -> list[Reserved | Refused | bool]:
+        numbers = [next(self._numbers) for _ in calls]
         charges = [call for call in calls if isinstance(call, Charge)]
-        settlements = [call for call in calls if isinstance(call, Settlement)]
-        self._owed.update((next(self._numbers), settlement) for settlement in settlements)
-        of_shared = [settlement for settlement in settlements if self._is_shared(settlement)]
+        settlements = {number: one for number, one in zip(numbers, calls, strict=True) if isinstance(one, Settlement)}
+        self._owed.update(settlements)
         draws = [draw for charge in charges for draw in charge.draws]
-        shared = bool(of_shared) or any(self._specs[draw.limit].shared for draw in draws)
+        uses_shared = [
+            self._is_shared(call)
+            if isinstance(call, Settlement)
+            else any(self._specs[draw.limit].shared for draw in call.draws)
+            for call in calls
+        ]
+        results: list[Reserved | Refused | bool] = []
         try:
-            with self._transaction(deadline, shared, draws):
+            with self._transaction(deadline, any(uses_shared), draws, settlements):
                 if draws:
                     self._forget_idle(len(draws))
-                results = {id(charge): self._charge(charge) for charge in charges}
+                for number, call, shared in zip(numbers, calls, uses_shared, strict=True):
+                    if isinstance(call, Charge):
+                        results.append(self._charge(call, shared))
+                    else:
+                        self._pay([number])
+                        results.append(shared)
         except LedgerUnavailable as problem:
             if not problem.undone:
                 for charge in charges:
                     self._owe_slots(charge)
             raise
-        return [results[id(call)] if isinstance(call, Charge) else self._is_shared(call) for call in calls]
+        return results
 
-    def _charge(self, charge: Charge) -> Reserved | Refused:
+    def _charge(self, charge: Charge, shared: bool) -> Reserved | Refused:
         slots = sums(filter(self._is_slot, charge.draws))
         counted = [draw for draw in charge.draws if not self._is_slot(draw)]
-        now = self._now(any(self._specs[draw.limit].shared for draw in charge.draws))
+        now = self._now(shared)
         refused = self._no_slots(slots)
         charged = refused or ledger.reserve(self._specs, self._lookup, counted, now)
         if not isinstance(charged, Refused):
@@ -156,6 +167,14 @@ class SharedLedger:
         with self._transaction(deadline, shared):
             return shared
 
+    @property
+    def lease(self) -> float | None:
+        return self._accounts.lease
+
+    def renew(self, deadline: float) -> bool:
+        self._accounts.renew(partial(self._left, deadline))
+        return True
+
     def set_shutdown_deadline(self, until: float) -> None:
         self._until = until
 
@@ -169,9 +188,11 @@ class SharedLedger:
         return min(deadline, self._until) - time.monotonic()
 
     @contextlib.contextmanager
-    def _transaction(self, deadline: float, shared: bool, draws: Iterable[Draw] = ()) -> Iterator[None]:
+    def _transaction(
+        self, deadline: float, shared: bool, draws: Iterable[Draw] = (), later: Container[int] = ()
+    ) -> Iterator[None]:
         """One transaction on memory and, if ``shared``, on the shared accounts, which is committed first. It starts
-        with the owed corrections."""
+        with the owed corrections, except those that the block makes (``later``)."""
         memory = self._memory.db
         try:
             memory.execute("BEGIN")
@@ -180,7 +201,7 @@ class SharedLedger:
             with self._locked(deadline, due, draws) if shared else contextlib.nullcontext() as self._rows:
                 if shared:
                     self._move()
-                self._pay(due)
+                self._pay([number for number in due if number not in later])
                 yield
             memory.commit()
         except LedgerUnavailable as problem:

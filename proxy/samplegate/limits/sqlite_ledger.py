@@ -57,6 +57,7 @@ class SqliteAccounts:
     """``SharedAccounts`` in a state folder. ``clock`` returns Unix seconds."""
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error, SqliteFault)
+    lease: float | None = None
 
     def __init__(self, state: Path, clock: Callable[[], float]) -> None:
         self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), max_pages=MAX_PAGES)
@@ -74,6 +75,9 @@ class SqliteAccounts:
         except SqliteFault as problem:
             words = f"limits: {FILE} in the state folder: {problem.problem}; {_REMEDIES[problem.kind]}"
             raise LedgerUnavailable(problem.kind, words, undone=problem.undone) from problem
+
+    def renew(self, left: Callable[[], float]) -> None:
+        """Nothing: the operating system knows whether this process runs."""
 
     def close(self, left: Callable[[], float]) -> None:
         """Free the slots of this process, and close. Never raises."""

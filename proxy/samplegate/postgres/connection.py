@@ -172,7 +172,7 @@ class PostgresConnection:
         try:
             schema.ensure(db, make=self._make)
             if self._with_core:
-                self._core = through_core(db)
+                self._core = schema.through_core(db)
         except BaseException as problem:
             _watchdog.forget(watched)
             db.close()
@@ -222,21 +222,6 @@ def options(url: str) -> dict[str, object]:
         raise PostgresFault(
             "refused", "its URL is invalid", "write postgresql://USER@HOST/NAME, with other characters as %XX"
         ) from None
-
-
-def through_core(db: psycopg.Connection) -> Connection:
-    """An SQLAlchemy connection over a driver's connection, which is in no transaction and stays open when this one is
-    closed."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import StaticPool
-
-    return create_engine(
-        "postgresql+psycopg://",
-        creator=lambda: db,
-        poolclass=StaticPool,
-        pool_reset_on_return=None,
-        use_native_hstore=False,
-    ).connect()
 
 
 class _Watched:

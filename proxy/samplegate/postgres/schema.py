@@ -71,8 +71,6 @@ def migrate(db: psycopg.Connection, *, gates: str | None = None, readers: str | 
     ``gates`` and ``readers`` are roles that get the rights of a gate, and of `samplegate report` and `why`. Raises
     psycopg.Error.
     """
-    from samplegate.postgres.connection import through_core
-
     with through_core(db) as core, db.transaction():  # Core asks about the server first, and then rolls back
         db.execute("SET LOCAL lock_timeout = '30s'")
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -115,3 +113,18 @@ def _upgrade(db: psycopg.Connection, core: Connection) -> None:
         command.upgrade(config, VERSION)
     newest = ScriptDirectory.from_config(config).get_revision(VERSION)
     db.execute("UPDATE samplegate.compatibility SET least_reader = %s", (newest.module.least_reader,))
+
+
+def through_core(db: psycopg.Connection) -> Connection:
+    """An SQLAlchemy connection over a driver's connection, which is in no transaction and stays open when this one is
+    closed."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    return create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: db,
+        poolclass=StaticPool,
+        pool_reset_on_return=None,
+        use_native_hstore=False,
+    ).connect()

@@ -7,6 +7,8 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 SCHEMES: Final = ("postgresql://", "postgres://")
+DATABASE: Final = "database"
+"""What the setting ``decision_log`` and ``--log`` call the shared database."""
 EXAMPLE: Final = "postgresql://USER@HOST/NAME"
 
 _parts: Final = re.compile(

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql
 
 from samplegate.policy.schema import Stage
 from samplegate.reviews import review as states
@@ -53,6 +54,8 @@ What: TypeAlias = Literal[
     "untold",
 ]
 
+LEADER: Final = "leader of "
+"""The beginning of a fact's name: ``number`` is the end of the lease in milliseconds, ``value`` its holder."""
 PROCESS: Final = 32  # characters of a waiter's name that identify its process
 AT_A_TIME: Final = 200  # reviews per transaction when many end at once, so that other transactions do not wait longer
 MAX_LISTED: Final = 1_000
@@ -367,6 +370,31 @@ class SqlReviewStore:
 
     # -- deliveries
     # ------------------------------------------------------------------------------------------------------------------
+
+    def lead(self, roles: Sequence[str], *, holder: str, seconds: float) -> Sequence[str]:
+        if not self.database.fleet:
+            return roles
+        names = {storable_text(f"{LEADER}{role}"): role for role in roles}
+        with self.database.claiming() as db:
+            now = self.database.now(db)
+            until = {"number": round((now + seconds) * 1_000), "value": holder.encode()}
+            free = or_(FACTS.c.value == holder.encode(), FACTS.c.number <= round(now * 1_000))
+            led: list[str] = []
+            for name in sorted(names):
+                taken = (
+                    postgresql.insert(FACTS)
+                    .values(name=name, **until)
+                    .on_conflict_do_update(index_elements=[FACTS.c.name], set_=until, where=free)
+                    .returning(FACTS.c.name)
+                )
+                led += db.execute(taken).scalars().all()
+        return [names[name] for name in led]
+
+    def resign(self, *, holder: str) -> None:
+        if self.database.fleet:
+            with self.database.claiming() as db:
+                theirs = FACTS.c.name.startswith(LEADER, autoescape=True), FACTS.c.value == holder.encode()
+                db.execute(delete(FACTS).where(*theirs))
 
     def take_deliveries(
         self, reviewers: Sequence[str], *, taker: str, seconds: float, limit: int

@@ -119,6 +119,14 @@ class ReviewTransactions(Protocol):
         """By reviewer: how many reviews are pending, and when the oldest was created."""
         ...
 
+    def lead(self, roles: Sequence[str], *, holder: str, seconds: float) -> Sequence[str]:
+        """Take or renew the lease of these roles: one process at a time delivers to a reviewer, and one expires
+        reviews. Returns the roles that ``holder`` has now. In a store of one machine, every process has them all."""
+        ...
+
+    def resign(self, *, holder: str) -> None:
+        """End the leases of ``holder``."""
+
     def take_deliveries(
         self, reviewers: Sequence[str], *, taker: str, seconds: float, limit: int
     ) -> Sequence[Delivery]:

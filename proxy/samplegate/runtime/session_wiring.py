@@ -129,6 +129,7 @@ class SessionWiring:
             sample=partial(self._sample, rules.models),
             reserve=partial(self._reserve, rules),
             settle=partial(self._settle, rules),
+            when_lost=self.context.admission.when_lost,
             progress=self.relay.tokens,
             note=self._note,
             ask_client=self.relay.ask_client,

@@ -66,8 +66,8 @@ def test_nothing_is_made_before_the_first_call(store: SqlReviewStore, path: Path
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://bob:hunter2@db/reviews", r"store: unknown kind 'postgresql'; write sqlite:PATH"),
-        ("/var/lib/reviews.db", r"store: it has no kind; write sqlite:PATH"),
+        ("mysql://bob:hunter2@db/reviews", r"store: unknown kind 'mysql'; write sqlite:PATH or postgresql://..."),
+        ("/var/lib/reviews.db", r"store: it has no kind; write sqlite:PATH or postgresql://..."),
         ("sqlite:", r"store: it has no path; write sqlite:PATH"),
     ],
 )

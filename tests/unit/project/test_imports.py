@@ -19,7 +19,7 @@ SOURCE: Final = PROXY
 PACKAGE: Final = "samplegate"
 
 GROUND: Final = frozenset(
-    "durations errors files money printable process_locks regex request_headers secret_names sqlite text urls"
+    "durations errors files money postgres printable process_locks regex request_headers secret_names sqlite text urls"
     " yamlfile".split()
 )
 """Modules and packages that all others may import. They import nothing of ours but each other."""
@@ -56,7 +56,7 @@ IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
 SLOW: Final = frozenset(
     "aiohttp alembic cryptography detect_secrets httpx2 jinja2 jsonschema jwt litellm markdown_it markupsafe mcp "
-    "mcp_types nh3 prometheus_client pydantic pydantic_settings rich sqlalchemy starlette tomlkit uvicorn "
+    "mcp_types nh3 prometheus_client psycopg pydantic pydantic_settings rich sqlalchemy starlette tomlkit uvicorn "
     "watchfiles".split()
 )
 """Most cost tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""

@@ -3,19 +3,16 @@ loaded only if there is a migration to run."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from samplegate.reviews import sql_schema, sql_store
-from samplegate.reviews.migrations.versions import v0001_reviews
 from samplegate.reviews.review import Filter
 from samplegate.reviews.sql_store import SqlReviewStore
 
@@ -39,17 +36,6 @@ def test_the_version_of_the_code_is_the_last_step_and_all_before_it_are_known() 
     script = ScriptDirectory(str(MIGRATIONS))
     revisions = [step.revision for step in script.walk_revisions()]
     assert (sql_schema.VERSION, set(revisions[1:])) == (script.get_current_head(), set(sql_schema.OLDER))
-
-
-def test_the_first_step_makes_the_same_tables_on_postgresql() -> None:
-    """64-bit counters, and text that is sorted by its bytes."""
-    dialect, out = postgresql.dialect(), io.StringIO()  # type: ignore[no-untyped-call]
-    context = MigrationContext.configure(dialect=dialect, opts={"as_sql": True, "output_buffer": out})
-    with Operations.context(context):
-        v0001_reviews.upgrade()
-    made = " ".join(out.getvalue().split())
-    for table in sql_schema.METADATA.sorted_tables:
-        assert " ".join(str(CreateTable(table).compile(dialect=dialect)).split()) in made
 
 
 def test_nothing_in_the_tables_and_the_statements_is_sqlites_alone() -> None:

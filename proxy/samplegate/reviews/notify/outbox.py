@@ -1,7 +1,9 @@
 """The outbox: delivers due notifications by webhook or command, expires reviews, and purges ended ones.
 
 Delivery is at least once: a delivery is leased, so another process repeats the deliveries of a killed one. A message
-keeps its ID, so that the receiver recognizes a repetition. Processes that share a store share the work.
+keeps its ID, so that the receiver recognizes a repetition. Processes of one machine that share a store share the work.
+In a store that several machines share, one process at a time delivers to a reviewer, so that the limits below hold for
+all of them together.
 
 A reviewer whose endpoint is down gets one message at a time, with growing pauses. So 10,000 waiting messages do not
 flood it, and no other reviewer waits for it.
@@ -10,10 +12,11 @@ flood it, and no other reviewer waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Final, assert_never
 
+import anyio
 import msgspec
 
 from samplegate.errors import Log, Unavailable
@@ -294,6 +297,14 @@ SWEEP: Final = 15.0
 TICK: Final = 1.0  # seconds between two checks for expired reviews while any is pending
 IDLE: Final = 5.0  # the same while none is pending
 PURGE: Final = 3_600.0
+LEADER_LEASE: Final = 15.0
+"""Seconds after which another gate takes over from one that was killed, in a store that several machines share."""
+EXPIRY: Final = ""
+"""The role of the process that expires reviews; the others are reviewers' names."""
+
+
+def _is_notified(reviewer: Reviewer) -> bool:
+    return reviewer.webhook is not None or reviewer.command is not None
 
 
 class Outbox:
@@ -306,6 +317,8 @@ class Outbox:
     def __init__(self, context: OutboxContext, reviewers: Callable[[], Mapping[str, Reviewer]], *, keep: float) -> None:
         self._context, self._reviewers, self._keep = context, reviewers, keep
         self._taker = f"outbox_{context.random(8).hex()}"
+        self._led: Set[str] = frozenset()
+        self._lead_until = 0.0
         self._waking = Wakeups()
         self._queues: dict[str, ReviewerQueue] = {}
         self._under_way: set[str] = set()
@@ -322,6 +335,10 @@ class Outbox:
                 tasks.create_task(self._tidy())
         finally:
             stop()
+            if self._led and not self._store_fails:
+                with anyio.CancelScope(shield=True), suppress(Unavailable):
+                    taker = self._taker
+                    await self._context.store.write(lambda store: store.resign(holder=taker))
 
     async def _deliver(self, tasks: asyncio.TaskGroup) -> None:
         with self._waking.woken() as event:
@@ -346,9 +363,24 @@ class Outbox:
         await self._take(tasks, now)
         self._seen = newest
 
+    async def _lead(self, now: float) -> Set[str]:
+        """The reviewers to whom this process delivers, and ``EXPIRY`` if it expires reviews. A lease is renewed long
+        before it ends."""
+        if now >= self._lead_until:
+            wanted = [EXPIRY, *(name for name, reviewer in self._reviewers().items() if _is_notified(reviewer))]
+            taker, sent = self._taker, now
+            self._led = frozenset(
+                await self._context.store.write(lambda store: store.lead(wanted, holder=taker, seconds=LEADER_LEASE))
+            )
+            self._lead_until = sent + LEADER_LEASE / 3
+        if any(_is_notified(one) and name not in self._led for name, one in self._reviewers().items()):
+            self._next_check = min(self._next_check, self._lead_until)  # another process may end
+        return self._led
+
     async def _take(self, tasks: asyncio.TaskGroup, now: float) -> None:
+        led = await self._lead(now)
         for name, reviewer in self._reviewers().items():
-            if reviewer.webhook is None and reviewer.command is None:
+            if not _is_notified(reviewer) or name not in led:
                 continue
             queue = self._queue(name, reviewer)
             if queue.ready > now and not queue.gone:
@@ -414,7 +446,7 @@ class Outbox:
         """Expire reviews. Returns whether any were pending."""
         pending = await self._context.store.read(lambda store: store.pending())
         self._context.waiting(pending, self._context.store.wall())
-        if pending:
+        if pending and EXPIRY in await self._lead(self._context.wall()):
             await self._context.store.write(lambda store: store.expire())
         return bool(pending)
 
