@@ -46,6 +46,7 @@ PAGES: Final = {
     "action": "action/README.md",
     "runbook": "docs/runbook.md",
     "commands": "docs/commands.md",
+    "database": "deploy/database.md",
     "stability": "docs/stability.md",
     "security": "SECURITY.md",
     "tutorial": "docs/tutorial.md",

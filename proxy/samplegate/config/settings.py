@@ -292,6 +292,20 @@ def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
 SETTINGS: Final = settings_of(RunSettings)
 
 
+def kept_elsewhere(settings: ProcessSettings) -> list[str]:
+    """What is not in the shared database although there is one, because its own setting takes precedence."""
+    if settings.database is None:
+        return []
+    found = []
+    if settings.store is not None:
+        found.append("store: takes precedence over `database`, so reviews are not shared with other machines")
+    if settings.decision_log not in (None, "none", DATABASE):
+        found.append(
+            "decision_log: takes precedence over `database`; `decision_log: database` keeps the decision log there"
+        )
+    return found
+
+
 _UNHASHED: Final = frozenset({"run", "env", "headers", "args", "client_secret"})
 """Keys whose values are left out of the hash: the ID of the run, and what may be a credential for a server."""
 _url: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)//(?:[^/?#]*@)?([^?#]*)")

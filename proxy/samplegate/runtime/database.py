@@ -50,7 +50,7 @@ class DatabaseWatch:
     def _tell(self) -> None:
         context, place = self._context, self._connection.place
         found = tuple(f"database {place}: {problem}" for problem in (self._fault, self._standby) if problem is not None)
-        context.metrics.set("samplegate_database_up", float(self._fault is None))
+        context.metrics.set("samplegate_database_failing", float(self._fault is not None))
         context.metrics.set("samplegate_database_standby_asynchronous", float(self._standby is not None))
         for problem in found:
             if problem not in context.database_problems:

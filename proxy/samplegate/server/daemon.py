@@ -32,6 +32,7 @@ from samplegate.config.settings import settings_hash
 from samplegate.config.values import address
 from samplegate.errors import Unavailable
 from samplegate.policy.file import load
+from samplegate.postgres.url import DATABASE
 from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
@@ -152,9 +153,11 @@ class Operators:
         )
 
     def _missing(self) -> list[str]:
-        """What keeps the daemon from being ready, a line each."""
+        """What keeps the daemon from being ready, a line each. A database that all gates share is not among it: it
+        would take all of them out of service at once, with the calls that do not need it."""
         callers = self._guard.unready()
-        found = [self.unready, self._context.decisions.problem(), None if callers is None else f"callers: {callers}"]
+        log = None if self._settings.decision_log == DATABASE else self._context.decisions.problem()
+        found = [self.unready, log, None if callers is None else f"callers: {callers}"]
         none = self._unavailable() if len(self._public.unresolved()) == len(self._public.servers) else []
         return [line for line in found if line is not None] + none
 
