@@ -33,6 +33,7 @@ STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
         "deploy/pipeline.md",
         "action/README.md",
         "deploy/daemon.md",
+        "deploy/balancers.md",
         "deploy/oauth.md",
         "deploy/settings.md",
         "deploy/reviews.md",
