@@ -385,7 +385,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "review routes": review_routes,
     **{f"recipe {name}": partial(shipped, f"policies/recipes/{name}.yaml", "yaml policy") for name in bundled.RECIPES},
     "file nginx.conf": partial(shipped, "policies/recipes/nginx.conf", "nginx"),
-    "file haproxy.cfg": partial(shipped, "deploy/balancers/haproxy.cfg", "haproxy"),
+    "file haproxy.cfg": partial(shipped, "deploy/balancers/haproxy.cfg", "text"),
     "file nginx.conf of gates": partial(shipped, "deploy/balancers/nginx.conf", "nginx"),
     "file envoy.yaml": partial(shipped, "deploy/balancers/envoy.yaml", "yaml envoy"),
     "commands": commands,

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.anyio
 COUNTING: Final = str(TESTS / "fleet" / "counting_server.py")
 SERVERS: Final = ("local", "remote")
 CLIENTS: Final = 6
-SESSIONS: Final = 12
-HELD: Final = 24
+SESSIONS: Final = 16
+HELD: Final = 32
 """Calls that wait at the server during the kill. Tokens select gates by their hashes, so some of so many sessions and
 calls are at the killed gate."""
 
@@ -44,7 +44,7 @@ async def test_a_killed_gate_costs_calls_but_repeats_none(name: str, tmp_path: P
                 c = await stack.enter_async_context(client(balancer.url, server, f"token-{number}"))
                 workers.append(partial(load.calls, c, f"{server}-{number}"))
             for number in range(SESSIONS):
-                c = await stack.enter_async_context(client(balancer.url, server, f"token-session-{number}"))
+                c = await stack.enter_async_context(client(balancer.url, server, f"token-session-{server}-{number}"))
                 workers.append(partial(load.sessions, c, f"session-{server}-{number}"))
         async with load.running(*workers):
             await load.more(50)
