@@ -34,6 +34,7 @@ STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
         "action/README.md",
         "deploy/daemon.md",
         "deploy/database.md",
+        "deploy/balancers.md",
         "deploy/oauth.md",
         "deploy/settings.md",
         "deploy/reviews.md",

@@ -32,6 +32,7 @@ from samplegate.protocol.frames import (
 from samplegate.protocol.rawjson import Malformed, lookup, string
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin
 from samplegate.protocol.rounds import Effect, Effects, Later, Note, ToClient, ToServer
+from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.strictjson import separators
 
 MIB: Final = 1024 * 1024
@@ -630,13 +631,13 @@ class SessionPolicy(Protocol):
 class SessionState(msgspec.Struct, eq=False):
     """State shared by ``session.py`` and its parts.
 
-    ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` plus the session's time is wall time.
+    ``token`` is random; ``keys`` seal forwarded rounds; ``epoch`` plus the session's time is wall time.
     """
 
     policy: SessionPolicy
     server: str
     token: str
-    key: bytes
+    keys: SealKeys
     epoch: float = 0.0
     caller: str = "local"
     maps_ids: bool = False

@@ -31,6 +31,7 @@ from samplegate.policy import redaction
 from samplegate.policy.file import load
 from samplegate.policy.match import CompiledPolicy, compile_policy
 from samplegate.policy.redaction import Redactor
+from samplegate.protocol.seals import INSTANCE_BYTES, KEY_BYTES, SealKeys
 from samplegate.runtime import secret_patterns
 from samplegate.sampler import litellm_prices
 from samplegate.sampler.client import Models, load_rule_scripts
@@ -64,8 +65,9 @@ class ReloadTarget(Protocol):
 
 
 class ProcessContext:
-    """State of one process. ``key`` encrypts sealed rounds (32 bytes). The default is random, so that no other process
-    can open them. ``gate_file``: what a gate of a run tells about itself. ``fail_on``: what the summary lists."""
+    """State of one process. ``keys`` encrypt sealed rounds, 32 bytes each: the first seals, all open. The default is a
+    random key, so that no other process can open them. ``gate_file``: what a gate of a run tells about itself.
+    ``fail_on``: what the summary lists."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class ProcessContext:
         log: EventLog,
         cassette: Cassette | None = None,
         playback: Playback | None = None,
-        key: bytes | None = None,
+        keys: Sequence[bytes] = (),
         metrics: Metrics | None = None,
         gate_file: GateFile | None = None,
         fail_on: Sequence[FailOn] = STRICT,
@@ -96,7 +98,7 @@ class ProcessContext:
         self.cassette = cassette
         self.playback = playback
         """A cassette that answers in place of models and clients."""
-        self.key = key if key is not None else secrets.token_bytes(32)
+        self.keys = SealKeys(keys or (secrets.token_bytes(KEY_BYTES),), secrets.token_bytes(INSTANCE_BYTES))
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics, fail_on)
         self.gate_file = gate_file

@@ -68,7 +68,7 @@ class SessionWiring:
             SessionRules(context.rules.compiled),
             server,
             secrets.token_hex(4),
-            context.key,
+            context.keys,
             epoch=time.time() - time.monotonic(),
             caller=caller,
             maps_ids=maps_ids,

@@ -48,7 +48,7 @@ from samplegate.runtime.status_socket import publish
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.metrics import RequestCounter, measure_loop_lag
-from samplegate.server.prepare import ServeConfig, admin_token, read_all, seal_key
+from samplegate.server.prepare import ServeConfig, admin_token, read_all, seal_keys
 from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, exposure_error, publish_policy
 from samplegate.server.reviews import Reviewers
 from samplegate.server.servers import Public, ServerRuntime, path_of
@@ -194,7 +194,7 @@ class Daemon:
         *,
         notify: Notify,
         started: float,
-        key: bytes | None,
+        keys: Sequence[bytes],
         gate_file: GateFile | None,
     ) -> None:
         self._args = args
@@ -205,7 +205,7 @@ class Daemon:
         self._listeners = listeners
         self._notify = notify
         self._started = started
-        self._key = key
+        self._keys = keys
         self._gate_file = gate_file
 
     async def run(self) -> int:
@@ -220,7 +220,7 @@ class Daemon:
             database=settings.database,
             decisions=self._decisions,
             log=self._log,
-            key=self._key,
+            keys=self._keys,
             metrics=metrics,
             gate_file=self._gate_file,
             settings_hash=settings_hash(settings),
@@ -458,7 +458,7 @@ def serve_command(args: argparse.Namespace) -> int:
         assert settings.policy is not None
         decisions = open_decision_log(settings, "serve")
         admin_token(settings.admin_token_file)
-        key = seal_key(settings.seal_key_file)
+        keys = seal_keys(settings.seal_key_file)
         log = EventLog(settings.log_level, settings.log_format)
         listeners = _listeners(settings)
         gate_file = create_gate_file(
@@ -472,7 +472,7 @@ def serve_command(args: argparse.Namespace) -> int:
     for warning in wanted.warnings:
         announce(log, "settings.warned", warning, level="warning")
     daemon = Daemon(
-        args, wanted, decisions, log, listeners, notify=notify, started=started, key=key, gate_file=gate_file
+        args, wanted, decisions, log, listeners, notify=notify, started=started, keys=keys, gate_file=gate_file
     )
     heap.freeze_objects()
     try:
