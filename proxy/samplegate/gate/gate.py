@@ -68,8 +68,10 @@ class Gate:
         try:
             if round.door == "unasked":
                 return Settled(await self._record_answers(requests))
+            if round.returned is not None and round.returned.drawn:
+                await self.ports.restore_drawn(round.returned.drawn)
             await self._decide_all(round, requests)
-            return await self._run(round, requests)
+            conclusion = await self._run(round, requests)
         finally:
             # give back the reservations of requests that were not acted on; the others stay at their max cost
             try:
@@ -77,6 +79,22 @@ class Gate:
                     await pending.close()
             finally:
                 self._rounds.pop(round.id, None)
+        return self._with_drawn(round, requests, conclusion) if isinstance(conclusion, ForwardRound) else conclusion
+
+    def _with_drawn(
+        self, round: Round, requests: Mapping[str, PendingRequest], conclusion: ForwardRound
+    ) -> ForwardRound:
+        """The conclusion with what the call has drawn on limits per call, for the gate that gets the retry."""
+        accounts = {
+            (draw.limit, draw.key)
+            for pending in requests.values()
+            if pending.hold is not None
+            for draw in pending.hold.draws
+        }
+        if round.returned is not None:
+            accounts |= {(one.limit, one.key) for one in round.returned.drawn}
+        drawn = self.ports.call_drawn(accounts) if accounts else ()
+        return msgspec.structs.replace(conclusion, drawn=drawn) if drawn else conclusion
 
     async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
         if round.door == "push":

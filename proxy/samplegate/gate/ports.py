@@ -3,7 +3,7 @@ computations."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -15,13 +15,17 @@ from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.policy.schema import Stage
 from samplegate.protocol.requests import Request
-from samplegate.protocol.rounds import ClientReply, Note, Round
+from samplegate.protocol.rounds import CallDrawn, ClientReply, Note, Round
 from samplegate.reviews.review import Review
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Replay: TypeAlias = Callable[[Request, Mapping[str, Any]], Awaitable[Mapping[str, Any] | str]]
+
+
+async def nothing_drawn(_drawn: Sequence[CallDrawn]) -> None:
+    """Restore nothing: without limits, a call has drawn nothing elsewhere."""
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -54,6 +58,10 @@ class Ports(msgspec.Struct, frozen=True):
     """The policy in force now. A round runs under the one that it began with."""
     realm: str = ""
     """Tells servers of the same name apart if they share a store, such as wrapped servers without a configured name."""
+    call_drawn: Callable[[Collection[tuple[str, str]]], tuple[CallDrawn, ...]] = lambda _accounts: ()
+    """What is drawn now on limits per call among these accounts (limit and key)."""
+    restore_drawn: Callable[[Sequence[CallDrawn]], Awaitable[None]] = nothing_drawn
+    """Raise accounts of limits per call to what the call had drawn at another gate. It never raises."""
     when_lost: Callable[[Reserved, Callable[[], object]], None] = lambda _reserved, _lost: None
     """Call a function if the slots of a reservation are lost before it is settled, because the shared database cannot
     be reached. The request must then end at once."""

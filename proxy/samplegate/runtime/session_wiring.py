@@ -129,6 +129,8 @@ class SessionWiring:
             sample=partial(self._sample, rules.models),
             reserve=partial(self._reserve, rules),
             settle=partial(self._settle, rules),
+            call_drawn=self.context.admission.call_drawn,
+            restore_drawn=self.context.admission.restore_drawn,
             when_lost=self.context.admission.when_lost,
             progress=self.relay.tokens,
             note=self._note,
