@@ -797,12 +797,14 @@ async def _main(run: Run) -> int:
     return _finish(run, wiring, file, *codes)
 
 
-def database_watches(context: ProcessContext) -> Iterator[DatabaseWatch]:
-    """The watch over the shared database, if the process has one."""
+def database_watches(
+    context: ProcessContext, changed: Callable[[], Awaitable[object]] | None = None
+) -> Iterator[DatabaseWatch]:
+    """The watch over the shared database, if the process has one. ``changed``: see ``DatabaseWatch``."""
     if context.database is not None:
         from samplegate.runtime.database import DatabaseWatch
 
-        yield DatabaseWatch(context, context.database)
+        yield DatabaseWatch(context, context.database, changed)
 
 
 def _import_status() -> None:
