@@ -36,7 +36,7 @@ class Traces:
     accept."""
 
     def __init__(self, environment: Mapping[str, str], metrics: Metrics, log: Log) -> None:
-        messages = _Messages(log)
+        messages = Messages(log)
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(messages)
         logger.propagate = False
@@ -72,7 +72,7 @@ def _queue_size(environment: Mapping[str, str]) -> int:
 class CountedExporter(SpanExporter):
     """An exporter that counts the spans that wait for it, and what becomes of them. ``size``: how many may wait."""
 
-    def __init__(self, exporter: SpanExporter, size: int, metrics: Metrics, messages: _Messages) -> None:
+    def __init__(self, exporter: SpanExporter, size: int, metrics: Metrics, messages: Messages) -> None:
         self.size = size
         self._exporter = exporter
         self._metrics = metrics
@@ -129,7 +129,7 @@ class BoundedProcessor(BatchSpanProcessor):
             super().on_end(span)
 
 
-class _Messages(logging.Handler):
+class Messages(logging.Handler):
     """The SDK's log records as events of our log: of consecutive failures, each kind once."""
 
     def __init__(self, log: Log) -> None:

@@ -207,7 +207,7 @@ class RequestSpan:
         self.log = log
         self.trace_id = format_trace_id(context.trace_id)
         self.span_id = format_span_id(context.span_id)
-        self.traceparent = f"00-{self.trace_id}-{self.span_id}-01"
+        self.traceparent = f"00-{self.trace_id}-{self.span_id}-{context.trace_flags:02x}"
         """Its context for reviews, which may be used by another request in another process."""
 
     @_harmless

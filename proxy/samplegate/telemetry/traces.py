@@ -49,5 +49,7 @@ def open_traces(environment: Mapping[str, str], metrics: Metrics, log: Log) -> T
             problem=f"{on} is set, but {problem.name or 'a package'} is not installed; install samplegate[otel]; {off}",
         )
     except Exception as problem:  # a value that the SDK refuses
-        log.error("traces.unavailable", problem=f"{without_url_secrets(str(problem))}; correct the OTEL_ variables; {off}")
+        log.error(
+            "traces.unavailable", problem=f"{without_url_secrets(str(problem))}; correct the OTEL_ variables; {off}"
+        )
     return None

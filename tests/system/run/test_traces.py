@@ -4,19 +4,13 @@ fails."""
 from __future__ import annotations
 
 import json
-import os
-import re
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.fakes.otlp_receiver import Receiver, receiving
-from tests.fakes.run_command import FORM, SAMPLE, RunCommand
-from tests.paths import PROGRAMS
+from tests.fakes.run_command import SAMPLE, RunCommand
 
 TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 CALL: Final = f"00-{TRACE}-b7ad6b7169203331-01"
