@@ -26,7 +26,7 @@ class SeenSpan:
         self.events = [(event.name, {one.key: plain(one.value) for one in event.attributes}) for event in span.events]
         self.links = [(link.trace_id.hex(), link.span_id.hex()) for link in span.links]
         self.failed = span.status.code == 2
-        self.nanoseconds = span.end_time_unix_nano - span.start_time_unix_nano
+        self.ended = span.end_time_unix_nano
         self.resource = resource
 
 

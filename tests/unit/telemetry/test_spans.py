@@ -414,7 +414,9 @@ async def test_a_verdict_within_the_request_that_asked_for_it_is_no_link(anyio_b
 async def test_the_span_of_a_call_that_is_put_off_ends_without_an_error(anyio_backend: object) -> None:
     world = World()
     gate = ReviewedGate(trace=world.start)
-    d, round = asked(ASK, capabilities={"sampling": {}}, policy=REVIEWED, one=sample())
+    d, round = asked(
+        ASK, capabilities={"sampling": {}}, policy={**REVIEWED, "client": {"peer_timeout": "200ms"}}, one=sample()
+    )
     await gate.run(d, round)
     [span] = world.ended
     assert ("put_off", None, "people") == (told(span)["outcome"], told(span)["error"], told(span)["rule"])
