@@ -50,7 +50,7 @@ def sampled(c: Client, era: str, traceparent: str | None) -> Any:
     return c.legacy("tools/call", 1, name="do", arguments=ASK_SAMPLE, _meta=meta)
 
 
-CONTEXTS: Final = (
+CONTEXTS: Final[tuple[tuple[str, str | None, str | None, str, list[str]], ...]] = (
     ("both", CALL, HTTP, CALL, [HTTP]),
     ("_meta", CALL, None, CALL, []),
     ("HTTP", None, HTTP, HTTP, []),
@@ -60,6 +60,7 @@ CONTEXTS: Final = (
 
 
 async def test_the_context_in_meta_is_the_parent_and_that_of_http_a_link(tmp_path: Path, receiver: Receiver) -> None:
+    ids = ""
     async with daemon(tmp_path, receiver) as gate:
         for era, version in (("legacy", "2025-11-25"), ("modern", "2026-07-28")):
             for case, meta, header, parent, links in CONTEXTS:
@@ -80,9 +81,9 @@ async def test_the_context_in_meta_is_the_parent_and_that_of_http_a_link(tmp_pat
                     request.attributes["mcp.protocol.version"],
                 )
                 assert (request.trace_id, request.span_id) == (chat.trace_id, chat.parent)
+                ids = f'span_id="{request.span_id}",trace_id="{request.trace_id}"'
         body = (await admin(gate, "/metrics", accept=OPENMETRICS))[1]
         plain = (await admin(gate, "/metrics", accept="text/plain"))[1]
-    ids = f'span_id="{request.span_id}",trace_id="{request.trace_id}"'
     assert {"samplegate_request_duration_seconds_bucket", "samplegate_model_call_duration_seconds_bucket"} == {
         line.partition("{")[0] for line in body.splitlines() if ids in line
     }

@@ -24,6 +24,7 @@ from tests.fakes.dialogue import form, sample
 from tests.fakes.gate_ports import SAMPLED, FakePorts, Silent, asked, pushed
 from tests.fakes.reviewed_gate import ASK, POLICY, ReviewedGate
 from tests.fakes.virtual_time import VIRTUAL
+from tests.paths import ROOT
 
 TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 CALL: Final = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -66,8 +67,9 @@ class World:
 
 
 def context(span: ReadableSpan) -> SpanContext:
-    assert span.context is not None
-    return span.context
+    found: SpanContext | None = span.context
+    assert found is not None
+    return found
 
 
 def w3c(found: SpanContext | None) -> str:
@@ -128,6 +130,8 @@ def test_the_names_are_these() -> None:
         "UNKNOWN": "unknown",
         "SCRIPTED": "scripted",
     } == names
+    page = (ROOT / "deploy" / "metrics.md").read_text("utf-8").partition("## Traces")[2]
+    assert [] == [name for name in names.values() if "." in name and f"`{name}`" not in page]
 
 
 @pytest.mark.parametrize(
