@@ -124,6 +124,8 @@ class Round(msgspec.Struct, frozen=True):
 
     None if the call is unknown or too large to keep.
     """
+    request_id: str | int | None = None
+    """The JSON-RPC ID of a pushed request, as the server chose it."""
 
 
 class Release(msgspec.Struct, frozen=True):

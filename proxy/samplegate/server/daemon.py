@@ -57,6 +57,7 @@ from samplegate.server.watch import watching
 from samplegate.status.snapshot import MAX_PROBLEM, GateStatus, ReloadStatus, shown
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, metrics_file
+from samplegate.telemetry.traces import open_traces
 from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
 from samplegate.transport.http_server.listeners import Listeners
 from samplegate.transport.http_server.sessions import Sessions
@@ -224,6 +225,7 @@ class Daemon:
             metrics=metrics,
             gate_file=self._gate_file,
             settings_hash=settings_hash(settings),
+            traces=open_traces(os.environ, metrics, self._log),
         )
         self._log.count_dropped(self.context.metrics)
         publish_policy(self.context)
