@@ -35,6 +35,7 @@ STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
         "deploy/daemon.md",
         "deploy/database.md",
         "deploy/balancers.md",
+        "deploy/operations.md",
         "deploy/oauth.md",
         "deploy/settings.md",
         "deploy/reviews.md",
