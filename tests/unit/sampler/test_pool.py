@@ -39,7 +39,7 @@ class Calls:
 
     def __init__(self, pool: WorkerPool, group: TaskGroup) -> None:
         self.pool = pool
-        self.rehearsed: list[int] = []
+        self.rehearsed: list[WorkerProcess] = []
         """The workers that were rehearsed."""
         self.may_rehearse = anyio.Event()
         self.may_rehearse.set()
@@ -47,7 +47,7 @@ class Calls:
         self._group = group
 
     async def rehearse(self, child: WorkerProcess) -> None:
-        self.rehearsed.append(child.pid)
+        self.rehearsed.append(child)
         await self.may_rehearse.wait()
 
     async def call(self, name: str = "held") -> None:
@@ -143,7 +143,7 @@ async def test_a_worker_is_rehearsed_before_its_first_call_if_others_can_answer(
         assert [BUSY + 2] == calls.by_worker()
         calls.may_rehearse.set()
         await until(lambda: 2 == len(calls.pool.pids))
-        assert calls.rehearsed == [calls.pool.pids[1]]
+        assert calls.pool.pids[1:] == tuple(child.pid for child in calls.rehearsed)
 
 
 async def test_a_dead_worker_fails_its_own_calls_only_and_is_replaced(environment: Mapping[str, str]) -> None:
@@ -200,6 +200,24 @@ async def test_a_failed_start_beside_a_running_worker_is_reported_and_retried_la
         assert 1 == len(problems)
 
 
+async def test_a_worker_that_dies_during_its_rehearsal_gets_no_call_and_is_a_failed_start(
+    environment: Mapping[str, str],
+) -> None:
+    async with calling(environment, 2) as calls:
+        problems: list[str] = []
+        calls.pool.on_failed_start = problems.append
+        calls.may_rehearse = anyio.Event()
+        await calls.hold(BUSY + 1)
+        await until(lambda: 1 == len(calls.rehearsed))
+        os.kill(calls.rehearsed[0].pid, KILL)
+        await until(lambda: not calls.rehearsed[0].alive)
+        calls.may_rehearse.set()
+        await until(lambda: bool(problems))
+        await calls.hold(1)
+        assert [("ready", BUSY + 2), ("failed", 0)] == [(each.state, each.calls) for each in calls.pool.states()]
+        assert 1 == len(calls.rehearsed)
+
+
 async def test_each_worker_has_slots_of_its_own(
     environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +243,7 @@ async def test_closing_ends_every_worker_and_the_one_that_starts(environment: Ma
         calls.may_rehearse = anyio.Event()
         await calls.hold(BUSY + 1)
         await until(lambda: 2 == len(calls.rehearsed))
-        pids = {*calls.pool.pids, *calls.rehearsed}
+        pids = {*calls.pool.pids, *(child.pid for child in calls.rehearsed)}
         assert 3 == len(pids)
     assert [] == [pid for pid in pids if is_running(pid)]
     assert {"the worker process was stopped because the gate is shutting down"} == {*calls.failed}
