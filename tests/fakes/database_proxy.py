@@ -21,6 +21,7 @@ class DatabaseProxy:
         self._loop = asyncio.new_event_loop()
         self._moving = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.delay = 0.0
         """Seconds that each piece from the client waits."""
@@ -49,6 +50,12 @@ class DatabaseProxy:
     def _close_all(self) -> None:
         for writer in tuple(self._open):
             writer.transport.abort()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a client, in the loop."""
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -126,7 +133,7 @@ def database_proxy(socket: Path) -> Iterator[DatabaseProxy]:
 
     async def run() -> None:
         proxy._moving.set()
-        listener = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
+        listener = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
         proxy.port = listener.sockets[0].getsockname()[1]
         ready.set()
         with suppress(asyncio.CancelledError):
