@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import psycopg
@@ -212,6 +212,29 @@ def url(place: str) -> str:
     parts = psycopg.conninfo.conninfo_to_dict(place)
     port = f"&port={parts['port']}" if "port" in parts else ""
     return f"postgresql://{parts['user']}@/{parts['dbname']}?host={quote(str(parts['host']), safe='')}{port}"
+
+
+class Database:
+    """A database by its connection string."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.url = url(place)
+
+    def as_role(self, role: str) -> str:
+        """The URL for another role."""
+        return self.url.replace(f"{USER}@", f"{role}@")
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """The rows of a statement, with the tables of samplegate in the path."""
+        with psycopg.connect(self.place, autocommit=True) as db:
+            db.execute("SET search_path = samplegate, public")
+            found = db.execute(statement.encode(), values or None)
+            return found.fetchall() if found.description else []
+
+    def value(self, statement: str, *values: Any) -> Any:
+        """The first column of the first row."""
+        return self.rows(statement, *values)[0][0]
 
 
 def tcp_url(port: int, *, user: str = USER, name: str = "postgres") -> str:

@@ -75,6 +75,7 @@ def migrate(db: psycopg.Connection, *, gates: str | None = None, readers: str | 
     """
     with through_core(db) as core, db.transaction():  # Core asks about the server first, and then rolls back
         db.execute("SET LOCAL lock_timeout = '30s'")
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = '20s'")  # less than the others wait
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         found = version(db)
         if found is None or found[0] < VERSION:
