@@ -30,7 +30,7 @@ SBOM := docs/.sbom
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment fleet soak faults check format style lint docs site types coverage bench structure lock lock-npm build sbom clean
+.PHONY: help install dev counterparts packages demo demo-review demo-fleet test unit nightly conformance adoption pythons resolution deployment fleet soak faults check format style lint docs site types coverage bench structure lock lock-npm build sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ demo: install ## run a server that asks and a client that cannot answer, with th
 
 demo-review: install ## run a server whose requests you decide on a page or the command line (ARGS=--answer-by-itself decides for you)
 	@$(BIN)/samplegate demo --review $(ARGS)
+
+demo-fleet: dev packages ## PostgreSQL, HAProxy and three gates that are killed in turn, while clients spend one dollar and ask a reviewer (ARGS='--turns N')
+	@$(BIN)/python -m tests.fleet.fleet_demo $(ARGS)
 
 bench: dev $(ENVS)/node/.installed ## measure the gate against the floor, the bare server and other proxies (BASE=v0.1.0: also an earlier version)
 	@$(BIN)/python bench/run.py $(if $(BASE),--base $(BASE)) $(ARGS)
