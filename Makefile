@@ -203,8 +203,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the newest releases)
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
-	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
-	@$(COMPILE) --group postgres -c requirements.lock -o requirements-postgres.lock
+	@$(COMPILE) pyproject.toml --extra otel --extra postgres -c requirements.lock -o requirements-extras.lock
+	@$(COMPILE) pyproject.toml --extra otel --extra postgres --group dev -c requirements-extras.lock -o requirements-dev.lock
 	@for name in $(CHART)/helm $(CHART)/checkov tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node docs/sbom bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
 lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files

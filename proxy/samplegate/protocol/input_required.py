@@ -49,7 +49,6 @@ from samplegate.protocol.session_state import (
     SessionState,
     call_and_token,
     parsed_size,
-    trace_of,
     with_client_id,
 )
 
@@ -323,7 +322,7 @@ class Exchange:
             declaration.offer,
         )
         pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
-        pending.trace = trace_of(f) or self.state.traces.get(stream, "")
+        self.state.note_trace(pending, f, stream)
         ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
         own_token = self.state.own_token(pending)
         if own_token is not None:

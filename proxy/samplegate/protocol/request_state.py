@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.protocol import rawjson, server_requests
-from samplegate.protocol.rounds import ROOTS, ForwardRound, Returned, Round, SealedDecision
+from samplegate.protocol.rounds import ROOTS, CallDrawn, ForwardRound, Returned, Round, SealedDecision
 from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session_state import Pending, SessionState
 
@@ -69,6 +69,8 @@ class SealedRound(msgspec.Struct, frozen=True, array_like=True):
     """The client's earlier answers, raw JSON by key, if the round is only put off and asks nothing now."""
     local: bool = False
     """Whether only the gate process that sealed it can continue it, because ``state`` is of a stdio server."""
+    drawn: tuple[CallDrawn, ...] = ()
+    """What the call has drawn on limits per call. Another gate counts on from there."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -179,6 +181,7 @@ def seal_round(
         shown=pending.shown + 1,
         replies=_replies(round) if is_put_off(round, conclusion) else None,
         local=server_state is not None and not state.streams,
+        drawn=conclusion.drawn,
     )
     return seal(body, bound, keys=state.keys, nonce=conclusion.nonce)
 
@@ -222,7 +225,8 @@ def read_returned(state: SessionState, round: SealedRound, answers: bytes | None
         given = {} if answers is None or answers[:1] != b"{" else rawjson.fields(answers)
         replies = {key: bytes(raw) for key, raw in given.items() if key in seen}
     ids = {key: sealed.decision_id for key, sealed in round.keys.items() if sealed.method != ROOTS}
-    return Returned(replies, seen, ids, {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews})
+    reviews = {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews}
+    return Returned(replies, seen, ids, reviews, round.drawn)
 
 
 def _seen(state: SessionState, key: SealedKey, now: float) -> SealedDecision:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
@@ -38,6 +38,13 @@ from samplegate.sampler.client import Models, load_rule_scripts
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics
 from samplegate.telemetry.observers import LimitMetrics, Tally
+
+if TYPE_CHECKING:
+    from samplegate.telemetry.otlp import Traces
+
+
+LAST_SPANS: Final = 0.2
+"""Seconds that the summary and the last metrics wait for the export of spans. The process itself waits longer."""
 
 
 class Rules(msgspec.Struct, eq=False):
@@ -84,6 +91,7 @@ class ProcessContext:
         gate_file: GateFile | None = None,
         fail_on: Sequence[FailOn] = STRICT,
         settings_hash: str = "",
+        traces: Traces | None = None,
     ) -> None:
         self.rules = rules
         self.state = state
@@ -91,6 +99,8 @@ class ProcessContext:
         """The URL of the shared database; None without one."""
         self.database_problems: tuple[str, ...] = ()
         """What the watch over the database has found last."""
+        self.withdrawn: frozenset[str] = frozenset()
+        """Hashes (SHA-256 in hex) of tokens that were withdrawn at a gate with the same database."""
         self.decisions = decisions
         self.settings_hash = settings_hash
         """The hash of the settings in force; empty if there are none."""
@@ -100,6 +110,8 @@ class ProcessContext:
         """A cassette that answers in place of models and clients."""
         self.keys = SealKeys(keys or (secrets.token_bytes(KEY_BYTES),), secrets.token_bytes(INSTANCE_BYTES))
         self.metrics = Metrics() if metrics is None else metrics
+        self.traces = traces
+        """The export of spans; None if traces are off."""
         self.tally = Tally(self.metrics, fail_on)
         self.gate_file = gate_file
         self.run = "" if gate_file is None else gate_file.state.run
@@ -191,12 +203,16 @@ class ProcessContext:
             self.cassette.add_record(record)
 
     async def aclose(self) -> None:
-        """Close the models, the limits and the decision log. Reservations that are not settled stay charged at their
-        upper bound."""
+        """Close the models, the limits and the decision log, and send the last spans. Reservations that are not settled
+        stay charged at their upper bound."""
+        if self.traces is not None:
+            self.traces.close(0.0)  # a thread sends them meanwhile
         for rules in (self.rules, *self._retired):
             await rules.models.aclose()
         await self.admission.aclose()
         await self.decisions.aclose()
+        if self.traces is not None:
+            self.traces.close(LAST_SPANS)
 
 
 def load_policy(

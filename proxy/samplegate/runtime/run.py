@@ -61,6 +61,7 @@ from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
+from samplegate.telemetry.traces import open_traces
 from samplegate.text import escaped, print_line
 from samplegate.transport.http_client.health import Health
 from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
@@ -732,6 +733,7 @@ async def _main(run: Run) -> int:
         gate_file=run.gate_file,
         fail_on=run.fail_on or STRICT_WORDS,
         settings_hash=settings_hash(run.settings),
+        traces=open_traces(os.environ, metrics, run.log),
     )
     run.log.count_dropped(context.metrics)
     page = _review_page(run, context)
@@ -797,12 +799,14 @@ async def _main(run: Run) -> int:
     return _finish(run, wiring, file, *codes)
 
 
-def database_watches(context: ProcessContext) -> Iterator[DatabaseWatch]:
-    """The watch over the shared database, if the process has one."""
+def database_watches(
+    context: ProcessContext, changed: Callable[[], Awaitable[object]] | None = None
+) -> Iterator[DatabaseWatch]:
+    """The watch over the shared database, if the process has one. ``changed``: see ``DatabaseWatch``."""
     if context.database is not None:
         from samplegate.runtime.database import DatabaseWatch
 
-        yield DatabaseWatch(context, context.database)
+        yield DatabaseWatch(context, context.database, changed)
 
 
 def _import_status() -> None:

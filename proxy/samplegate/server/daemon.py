@@ -57,6 +57,7 @@ from samplegate.server.watch import watching
 from samplegate.status.snapshot import MAX_PROBLEM, GateStatus, ReloadStatus, shown
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, metrics_file
+from samplegate.telemetry.traces import open_traces
 from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
 from samplegate.transport.http_server.listeners import Listeners
 from samplegate.transport.http_server.sessions import Sessions
@@ -224,6 +225,7 @@ class Daemon:
             metrics=metrics,
             gate_file=self._gate_file,
             settings_hash=settings_hash(settings),
+            traces=open_traces(os.environ, metrics, self._log),
         )
         self._log.count_dropped(self.context.metrics)
         publish_policy(self.context)
@@ -253,9 +255,17 @@ class Daemon:
             idle=settings.session_idle,
         )
         observer = AuthObserver(self._log, self.context.metrics.count, clock=time.monotonic)
-        self.guard = CallerGuard(self.public, settings, server_at=self.public.at, observer=observer, bound=at)
+        self.guard = CallerGuard(
+            self.public,
+            settings,
+            server_at=self.public.at,
+            observer=observer,
+            bound=at,
+            withdrawn=lambda: self.context.withdrawn,
+        )
         self.public.prepared(settings.servers, self._wanted.environment).put()
         self.reviewers = Reviewers(self.context, settings, self._wanted, self._listeners)
+        self._database = next(database_watches(self.context, self._withdrawn), None)
         self.reloads = Reloads(self._args, self._wanted, self.context, self._prepared, at)
         self.reload = SingleFlight(self._reloaded)
         self.operators = Operators(
@@ -292,8 +302,8 @@ class Daemon:
                 measure_loop_lag, lambda late: self.context.metrics.observe("samplegate_event_loop_lag_seconds", late)
             )
             group.start_soon(self._notify.feed)
-            for watch in database_watches(self.context):
-                group.start_soon(watch.run)
+            if self._database is not None:
+                group.start_soon(self._database.run)
             group.start_soon(partial(publish, self.context.state, self.status, self._log, delay=0.0))
             metrics = metrics_file(self.context.metrics, self._settings.metrics_file, "serve")
             if metrics is not None and self._settings.metrics_interval:
@@ -387,9 +397,21 @@ class Daemon:
 
     async def _reloaded(self) -> Any:
         self._notify.reloading()
+        before = self.reloads.wanted.settings
         report = await self.reloads.reload()
+        now = self.reloads.wanted.settings
+        gone, new = _digests(before) - _digests(now), _digests(now) - _digests(before)
+        if self._database is not None and (gone or new):
+            await self._database.withdraw(gone, new)
         self._notify.ready(f"reload {report.result}")
         return report
+
+    async def _withdrawn(self) -> None:
+        """Refuse the tokens that were withdrawn at another gate, and end their connections."""
+        self._log.warning("database.tokens_withdrawn", tokens=len(self.context.withdrawn))
+        plan = self._prepared(self.reloads.wanted)
+        plan.put()
+        await plan.end()
 
     def _prepared(self, wanted: ServeConfig) -> ReloadPlan:
         """Build the changed servers and callers, without putting them in force."""
@@ -407,7 +429,7 @@ class Daemon:
             for server in self.public.servers.values():
                 await server.end_callers(kept)
 
-        kept = still_valid(self.reloads.wanted.settings.callers, wanted.settings.callers)
+        kept = still_valid(self.reloads.wanted.settings.callers, wanted.settings.callers, self.context.withdrawn)
         return ReloadPlan(servers.changes, put, end)
 
     async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -495,3 +517,9 @@ def _listeners(settings: ServeSettings) -> Listeners:
         if text is not None:
             sockets[name] = bind(f"{name}_listen", address(text))
     return Listeners(sockets)
+
+
+def _digests(settings: ServeSettings) -> set[str]:
+    """The hashes of all static tokens of callers and people."""
+    found = {token.sha256 for token in settings.callers.tokens}
+    return found | {token.sha256 for token in settings.people.tokens}

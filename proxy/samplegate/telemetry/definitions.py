@@ -345,6 +345,14 @@ METRICS: Final[tuple[Metric, ...]] = (
         "1 while the decision log cannot be written: requests are not answered, and the gate is not ready.",
     ),
     Metric("samplegate_draining", "gauge", (), "1 while the gate is shutting down."),
+    # of traces, in `run` and `serve`
+    Metric(
+        "samplegate_spans_total",
+        "counter",
+        ("result",),
+        "Spans of traces by result: exported, failed (the collector did not accept them) or dropped (too many were"
+        " waiting, or the process ended).",
+    ),
     Metric(
         "samplegate_database_failing",
         "gauge",
