@@ -372,6 +372,8 @@ def test_image_user_command_and_folders_are_those_of_the_container_file(charts: 
     (command,) = re.findall(r"^CMD (.*)$", IMAGE, re.MULTILINE)
     assert json.loads(command) == chart.gate["args"]
     assert variables() == {each["name"]: each["value"] for each in chart.gate["env"]}
+    (started,) = directives(UNIT.read_text("utf-8"))["ExecStart"]
+    assert f"samplegate {' '.join(chart.gate['args'])} --state" in started
     mounts = {mount["mountPath"] for mount in chart.gate["volumeMounts"]}
     assert {volume.split(":")[1] for volume in COMPOSE["volumes"]} - {"/policies"} | {*COMPOSE["tmpfs"]} <= mounts
     assert sorted(re.findall(r"^EXPOSE (\d+) (\d+)$", IMAGE, re.MULTILINE)[0]) == sorted(
