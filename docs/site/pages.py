@@ -36,6 +36,7 @@ STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
         "deploy/helm/samplegate/README.md",
         "deploy/database.md",
         "deploy/balancers.md",
+        "deploy/operations.md",
         "deploy/oauth.md",
         "deploy/settings.md",
         "deploy/reviews.md",

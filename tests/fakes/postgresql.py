@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import psycopg
@@ -30,36 +31,129 @@ def programs() -> Path:
     raise FileNotFoundError("no PostgreSQL server; Debian: apt-get install postgresql")
 
 
-@contextmanager
-def postgresql(*settings: str) -> Iterator[str]:
-    """A running server with an empty database, and the connection string (libpq) of its superuser. ``settings`` are
-    lines of its configuration.
+class Server:
+    """A server in a folder, reached by a Unix socket there.
 
     The server refuses to run as root, so root starts it as the user ``postgres``, which Debian's package creates."""
-    bin, root = programs(), os.geteuid() == 0
-    with tempfile.TemporaryDirectory(prefix="pg") as name:
-        folder, user = Path(name), USER if root else None
-        if root:
-            shutil.chown(folder, USER)
-        else:
-            folder.chmod(0o700)
-        data = folder / "data"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.place = f"host={folder} user={USER} dbname=postgres"
+        """The connection string (libpq) of the superuser."""
+        self.socket = folder / ".s.PGSQL.5432"
+        self._user = USER if os.geteuid() == 0 else None
+
+    def own(self, folder: Path) -> None:
+        """Give a folder to the server's user."""
+        folder.chmod(0o700)
+        if self._user is not None:
+            shutil.chown(folder, self._user)
+
+    def run(self, program: str, *arguments: str | Path) -> None:
+        """Run one of PostgreSQL's programs as the server's user. Raises CalledProcessError."""
         subprocess.run(
-            [bin / "initdb", "-D", data, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "-N"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            user=user,
-            cwd="/",
+            [programs() / program, *arguments], check=True, stdout=subprocess.DEVNULL, user=self._user, cwd="/"
         )
-        lines = ["listen_addresses = ''", f"unix_socket_directories = '{folder}'", f"max_connections = {CONNECTIONS}"]
-        with (data / "postgresql.conf").open("a") as file:
-            file.write("\n".join([*lines, *settings, ""]))
-        control = [str(bin / "pg_ctl"), "-D", str(data), "-s", "-w"]
-        subprocess.run([*control, "-l", str(folder / "log"), "start"], check=True, user=user, cwd="/")
+
+    def make(self, *settings: str) -> None:
+        """Create an empty cluster."""
+        self.run("initdb", "-D", self.data, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "-N")
+        self.configure(
+            "listen_addresses = ''",
+            f"unix_socket_directories = '{self.folder}'",
+            f"max_connections = {CONNECTIONS}",
+            *settings,
+        )
+
+    def configure(self, *settings: str) -> None:
+        """Append lines to the configuration, for the next start or reload."""
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.write("\n".join([*settings, ""]))
+
+    def start(self) -> None:
+        self.run("pg_ctl", "-D", self.data, "-s", "-w", "-l", self.folder / "log", "start")
+
+    def stop(self) -> None:
+        self.run("pg_ctl", "-D", self.data, "-s", "-w", "-m", "immediate", "stop")
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process."""
+        return int((self.data / "postmaster.pid").read_text().split()[0])
+
+    def processes(self) -> list[int]:
+        """The server's processes, the postmaster first."""
+        return [self.pid, *(int(pid) for pid in _children(self.pid))]
+
+    def kill(self) -> None:
+        """Kill all of its processes at once, as a crash of the machine would."""
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + 20
+        while any(_runs(pid) for pid in [self.pid]):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        (self.data / "postmaster.pid").unlink()
+        for path in self.folder.glob(".s.PGSQL.*"):
+            path.unlink()
+
+
+def _children(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def server(*settings: str) -> Iterator[Server]:
+    """A running server with an empty database. ``settings`` are lines of its configuration."""
+    with tempfile.TemporaryDirectory(prefix="pg") as name:
+        made = Server(Path(name))
+        made.own(made.folder)
+        made.make(*settings)
+        made.start()
         try:
-            yield f"host={folder} user={USER} dbname=postgres"
+            yield made
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], check=True, user=user, cwd="/")
+            if (made.data / "postmaster.pid").exists():
+                made.stop()
+
+
+@contextmanager
+def standby(primary: Server, *settings: str) -> Iterator[Server]:
+    """A running standby of a server, by streaming replication, with the name ``standby``."""
+    with tempfile.TemporaryDirectory(prefix="ps") as name:
+        made = Server(Path(name))
+        made.own(made.folder)
+        made.run("pg_basebackup", "-D", made.data, "-h", primary.folder, "-U", USER, "-R", "-c", "fast", "-X", "stream")
+        made.configure(
+            f"unix_socket_directories = '{made.folder}'",
+            f"primary_conninfo = 'host={primary.folder} user={USER} application_name=standby'",
+            *settings,
+        )
+        made.start()
+        try:
+            yield made
+        finally:
+            if (made.data / "postmaster.pid").exists():
+                made.stop()
+
+
+@contextmanager
+def postgresql(*settings: str) -> Iterator[str]:
+    """A running server with an empty database, and the connection string (libpq) of its superuser."""
+    with server(*settings) as running:
+        yield running.place
 
 
 @contextmanager
@@ -118,6 +212,34 @@ def url(place: str) -> str:
     parts = psycopg.conninfo.conninfo_to_dict(place)
     port = f"&port={parts['port']}" if "port" in parts else ""
     return f"postgresql://{parts['user']}@/{parts['dbname']}?host={quote(str(parts['host']), safe='')}{port}"
+
+
+class Database:
+    """A database by its connection string."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.url = url(place)
+
+    def as_role(self, role: str) -> str:
+        """The URL for another role."""
+        return self.url.replace(f"{USER}@", f"{role}@")
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """The rows of a statement, with the tables of samplegate in the path."""
+        with psycopg.connect(self.place, autocommit=True) as db:
+            db.execute("SET search_path = samplegate, public")
+            found = db.execute(statement.encode(), values or None)
+            return found.fetchall() if found.description else []
+
+    def value(self, statement: str, *values: Any) -> Any:
+        """The first column of the first row."""
+        return self.rows(statement, *values)[0][0]
+
+
+def tcp_url(port: int, *, user: str = USER, name: str = "postgres") -> str:
+    """The URL of a database at a port of this machine."""
+    return f"postgresql://{user}@127.0.0.1:{port}/{name}"
 
 
 def empty(place: str) -> None:

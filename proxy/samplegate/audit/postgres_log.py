@@ -59,17 +59,17 @@ class PostgresLog:
     def write_first(self, records: Sequence[Record], patience: Patience) -> int:
         """Insert the first of the records. Returns how many. Raises OSError."""
         with self._transaction(patience) as db:
-            if self._key is None:
-                self._key = _content_key(db)
+            key = _content_key(db) if self._key is None else self._key
             rows, size = list[dict[str, Any]](), 0
             for record in records:
                 if size > MAX_APPEND:
                     break
-                line = to_json(record, content=self._content, key=self._key)
+                line = to_json(record, content=self._content, key=key)
                 rows.append(row(record, line))
                 size += len(line)
             self._tried = empty_row(min(size, MAX_APPEND))
             _insert(db, rows)
+        self._key = key  # which is committed by now, so that all gates have the same
         return len(rows)
 
     def probe(self, patience: Patience) -> None:
@@ -97,7 +97,12 @@ class _Probed(Exception):
 
 
 def _insert(db: psycopg.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    db.execute(_INSERT, [[row[name] for row in rows] for name in COLUMNS])
+    db.execute(_INSERT, [[_storable(row[name]) for row in rows] for name in COLUMNS])
+
+
+def _storable(value: str | None) -> str | None:
+    """The text without NUL, which PostgreSQL does not accept: in one record, it would fail the others of its batch."""
+    return None if value is None else value.replace("\0", "\ufffd")
 
 
 def _content_key(db: psycopg.Connection) -> bytes:

@@ -49,6 +49,7 @@ PAGES: Final = {
     "runbook": "docs/runbook.md",
     "commands": "docs/commands.md",
     "database": "deploy/database.md",
+    "operations": "deploy/operations.md",
     "stability": "docs/stability.md",
     "security": "SECURITY.md",
     "tutorial": "docs/tutorial.md",

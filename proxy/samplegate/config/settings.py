@@ -169,6 +169,17 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             ge=1, le=1_000_000, description="The maximum number of pending reviews. Further requests are not answered."
         ),
     ] = 10_000
+    model_workers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16,
+            description=(
+                "The maximum number of processes that call models. Each takes about 230 MiB, and starts when the"
+                " others are busy."
+            ),
+        ),
+    ] = 1
     max_frame_bytes: Annotated[
         int,
         Meta(

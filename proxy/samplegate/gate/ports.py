@@ -28,6 +28,8 @@ Replay: TypeAlias = Callable[[Request, Mapping[str, Any]], Awaitable[Mapping[str
 
 async def nothing_drawn(_drawn: Sequence[CallDrawn]) -> None:
     """Restore nothing: without limits, a call has drawn nothing elsewhere."""
+
+
 class RequestSpan(Protocol):
     """The span of a request in a trace. No method raises."""
 

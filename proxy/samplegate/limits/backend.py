@@ -121,7 +121,8 @@ class LedgerBackend(Protocol):
 
     def batch(self, calls: Sequence[Call], deadline: float) -> list[Reserved | Refused | bool]:
         """``reserve`` for each charge and ``settle`` for each settlement, in their order and in one transaction. If it
-        raises, it has failed for all of them."""
+        raises, it has failed for all of them. After LedgerUnavailable, the settlements are owed; after another error,
+        which is a bug that one of several calls may cause, nothing is, and the caller repeats each call alone."""
         ...
 
     def settle(self, settlement: Settlement, deadline: float) -> bool:

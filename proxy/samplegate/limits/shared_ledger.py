@@ -118,6 +118,11 @@ class SharedLedger:
                 for charge in charges:
                     self._owe_slots(charge)
             raise
+        except BaseException:
+            if len(calls) > 1:  # the caller repeats each, and a settlement must not be made twice
+                for number in settlements:
+                    self._owed.pop(number, None)
+            raise
         return results
 
     def _charge(self, charge: Charge, shared: bool) -> Reserved | Refused:

@@ -37,8 +37,8 @@ IDLE_TIMEOUT: Final = 2.0
 GRACE: Final = 1.0
 """Seconds beyond its deadline that a transaction gets before its connection is cut."""
 MIN_TIMEOUT: Final = 0.05
-OPENING: Final = 60.0
-"""Seconds for the check of the tables, and for a migration."""
+MIGRATION: Final = 60.0
+"""Seconds for the creation or the migration of the tables, whatever the deadline of the transaction that needs them."""
 CONNECTION: Final = {
     "client_encoding": "UTF8",
     "connect_timeout": "3",
@@ -86,17 +86,17 @@ class PostgresConnection:
         ``left``: the seconds until its deadline; locks are requested at least once. ``last``: executes statements that
         return nothing, in one round trip with the commit.
         """
-        undone = True
+        committing = False
         db, watched = self._begin(left, isolation)
         try:
             yield db
-            undone = False
+            committing = True
             _commit(db, last)
         except (psycopg.Error, PostgresFault) as problem:
             _watchdog.forget(watched)  # before the socket is closed, because its number may be reused
             self.close()
             fault = PostgresFault(*LATE) if watched.cut else fault_of(problem)
-            fault.undone = fault.undone and undone
+            fault.undone = not committing or _has_failed(problem)
             if fault is problem:
                 raise
             raise fault from problem
@@ -151,7 +151,7 @@ class PostgresConnection:
         used = self._db is not None
         while True:
             try:
-                db = self._db = self._db or self._connect()
+                db = self._db = self._db or self._connect(left)
             except (psycopg.Error, OSError) as problem:
                 raise fault_of(problem) from problem
             watched = _watchdog.watch(db, max(left(), 0.0) + GRACE)
@@ -166,11 +166,11 @@ class PostgresConnection:
             else:
                 return db, watched
 
-    def _connect(self) -> psycopg.Connection:
+    def _connect(self, left: Callable[[], float]) -> psycopg.Connection:
         db = psycopg.connect(**options(self._url), autocommit=True, prepare_threshold=None)  # type: ignore[arg-type]
-        watched = _watchdog.watch(db, OPENING)
+        watched = _watchdog.watch(db, max(left(), 0.0) + GRACE)
         try:
-            schema.ensure(db, make=self._make)
+            schema.ensure(db, make=self._make, migrates=lambda: watched.extend(MIGRATION))
             if self._with_core:
                 self._core = schema.through_core(db)
         except BaseException as problem:
@@ -211,7 +211,19 @@ def _commit(db: psycopg.Connection, last: Callable[[psycopg.Connection], object]
             last(db)
             ended = db.execute("COMMIT")
     if ended.statusmessage != "COMMIT":  # the server rolls back a transaction in which a statement has failed
-        raise PostgresFault("unreachable", "it has rolled the transaction back")
+        raise _RolledBack("unreachable", "it has rolled the transaction back")
+
+
+class _RolledBack(PostgresFault):
+    """The server has answered COMMIT with ROLLBACK."""
+
+
+def _has_failed(problem: psycopg.Error | PostgresFault) -> bool:
+    """Whether an error at the commit proves that nothing was committed: the server, not a pooler or the network, has
+    reported it and goes on. It skips all that follows the error, with the COMMIT."""
+    if isinstance(problem, PostgresFault):
+        return isinstance(problem, _RolledBack)
+    return problem.diag.severity_nonlocalized == "ERROR" and not (problem.sqlstate or "08").startswith("08")
 
 
 def options(url: str) -> dict[str, object]:
@@ -231,6 +243,10 @@ class _Watched:
         self.fd = fd
         self.until = until
         self.cut = False
+
+    def extend(self, seconds: float) -> None:
+        """Shut it down later, so many seconds from now."""
+        self.until = time.monotonic() + seconds
 
 
 class _Watchdog:

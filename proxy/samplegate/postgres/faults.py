@@ -29,6 +29,11 @@ _REFUSED: Final[tuple[Kind, str, str]] = (
     "it refuses this user or password",
     "check the user in the setting database, and its password",
 )
+_TLS: Final[tuple[Kind, str, str]] = (
+    "refused",
+    "a connection with TLS is not possible",
+    "check sslmode and sslrootcert in the setting database, and the server's certificate",
+)
 _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "08": _UNREACHABLE,
     "25006": ("read_only", "it is read-only", "connect to the primary, not to a standby"),
@@ -42,8 +47,10 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "3F": _LOST,
     "22": _LOST,
     "23": _LOST,
+    "42883": _LOST,
     "53100": ("full", "its disk is full", "free disk space"),
     "53300": ("busy", "it has no free connection", "raise max_connections, or use PgBouncer"),
+    "53200": ("full", "it lacks memory", "raise its memory, or lower its load"),
     "53": ("full", "it lacks memory or another resource", "check its log"),
     "55P03": ("busy", "another process holds a lock", "check for long transactions: select * from pg_stat_activity"),
     "57014": LATE,
@@ -52,14 +59,24 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
 }
 """SQLSTATE, or its beginning, to the kind, the problem and the remedy. A longer key comes first."""
 _TEXTS: Final = (
+    ("too many", _STATES["53300"]),
+    ("connection slots are reserved", _STATES["53300"]),
+    ("no more connections allowed", _STATES["53300"]),
+    ("permission denied for database", ("read_only", "this role may not connect to it", "GRANT CONNECT to it")),
     ("authentication", _REFUSED),
+    ("no password supplied", _REFUSED),
     ("no pg_hba.conf entry", _REFUSED),
     ("no such user", _REFUSED),
+    ('role "', _REFUSED),
     ("session is read-only", _STATES["25006"]),
-    ("too many", _STATES["53300"]),
+    ("hot standby mode", _STATES["25006"]),
     ("does not exist", _STATES["3D000"]),
+    ("no such database", _STATES["3D000"]),
+    ("certificate", _TLS),
+    ("SSL", _TLS),
 )
-"""Words in the error of a refused connection, which has no SQLSTATE."""
+"""Words in the error of a refused connection, which has no SQLSTATE, of a server or of PgBouncer. The first row counts.
+A server with messages in another language counts as unreachable."""
 
 
 class PostgresFault(Exception):

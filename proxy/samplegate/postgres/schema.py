@@ -8,6 +8,7 @@ two releases share a database during an upgrade.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,9 +40,9 @@ def version(db: psycopg.Connection) -> tuple[str, str] | None:
     return None if found is None else (found[0], found[1])
 
 
-def ensure(db: psycopg.Connection, *, make: bool) -> None:
-    """Check that this release can use the tables, and with ``make`` create or migrate them. ``db`` is in autocommit
-    mode. Raises PostgresFault and psycopg.Error."""
+def ensure(db: psycopg.Connection, *, make: bool, migrates: Callable[[], None] = lambda: None) -> None:
+    """Check that this release can use the tables, and with ``make`` create or migrate them, after a call of
+    ``migrates``. ``db`` is in autocommit mode. Raises PostgresFault and psycopg.Error."""
     encoding = db.info.parameter_status("server_encoding")
     if encoding not in (None, "UTF8"):
         raise PostgresFault("refused", f"its encoding is {encoding}", "create it with: createdb -E UTF8 NAME")
@@ -58,6 +59,7 @@ def ensure(db: psycopg.Connection, *, make: bool) -> None:
     remedy = "create them with: samplegate database migrate"
     if not make:
         raise PostgresFault("unreachable", lacking, remedy)
+    migrates()
     try:
         migrate(db)
     except psycopg.errors.InsufficientPrivilege as problem:
@@ -73,6 +75,7 @@ def migrate(db: psycopg.Connection, *, gates: str | None = None, readers: str | 
     """
     with through_core(db) as core, db.transaction():  # Core asks about the server first, and then rolls back
         db.execute("SET LOCAL lock_timeout = '30s'")
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = '20s'")  # less than the others wait
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         found = version(db)
         if found is None or found[0] < VERSION:

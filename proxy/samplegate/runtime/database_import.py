@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 PATIENCE: Final = 60.0
 IMPORTED: Final = ".imported"
+RUNNING: Final = "a gate that uses it is running; stop all gates first"
 _ALIVE: Final = "SELECT id FROM reviews WHERE state = 'pending' OR (used_by IS NULL AND state IN ({}))"
 
 
@@ -75,7 +76,7 @@ def _moved(source: _Source, connection: PostgresConnection, renamed: list[Path])
         return 0
     running = [name for name in Holder(holders).registered()[:MAX_FILES] if is_alive(holders, name)]
     if running:
-        raise Unavailable(f"{path}: a gate that uses it is running; stop all gates first")
+        raise Unavailable(f"{path}: {RUNNING}")
     with _exclusive(path, source.schema) as old:
         contents = hashlib.sha256()
         for line in old.iterdump():
@@ -101,6 +102,10 @@ def _exclusive(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
             if not schema.is_current(db):
                 raise SqliteFault("newer", f"its {schema.contents} have an older version", "start a gate once")
+            try:
+                db.execute("PRAGMA journal_mode=DELETE")  # which no other process may have open
+            except sqlite3.OperationalError as problem:
+                raise SqliteFault("busy", RUNNING) from problem
             db.execute("BEGIN EXCLUSIVE")
             yield db
             db.execute("ROLLBACK")

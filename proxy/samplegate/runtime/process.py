@@ -127,6 +127,7 @@ class ProcessContext:
         """The review service, if the process has one."""
         self._conversations: set[ReloadTarget] = set()
         self._retired: set[Rules] = set()
+        rules.models.report_failed_starts(self._worker_failed)
         self.publish()
 
     def enter(self, conversation: ReloadTarget) -> None:
@@ -153,6 +154,7 @@ class ProcessContext:
         brakes = self.brakes if same else BrakeState(rules.compiled.policy.brakes)
         old, self.rules, self.brakes = self.rules, rules, brakes
         self._retired.add(old)
+        rules.models.report_failed_starts(self._worker_failed)
         self.admission.update_limits(rules.compiled.limit_specs)
         self.limit_metrics.update_limits(rules.compiled.limit_specs)
         for conversation in list(self._conversations):
@@ -167,6 +169,9 @@ class ProcessContext:
         if rules is not self.rules and not rules.open and rules in self._retired:
             self._retired.discard(rules)
             await rules.models.aclose()
+
+    def _worker_failed(self, problem: str) -> None:
+        self.log.error("sampler.not_started", problem=problem)
 
     def first_answer(self) -> None:
         """Note that a server has answered a request."""

@@ -141,7 +141,7 @@ def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file
     settings = loaded.settings
     warned: list[str] = []
     headers, oauth, environment = ({}, None, loaded.environment) if args.url is None else _headers(args, loaded, warned)
-    rules = read_rules(args.policy, environment)
+    rules = read_rules(args.policy, environment, settings.model_workers)
     no_log = settings.decision_log is None and settings.state == Path()
     if no_log:
         warned.append(NO_LOG)
@@ -208,12 +208,13 @@ def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, 
     return {name: value for name, value in environment.items() if name not in hidden}
 
 
-def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
-    """Load a policy and build everything it needs, without starting anything. Raises PolicyError, or Unavailable for an
-    unreadable file."""
+def read_rules(file: Path, environment: Mapping[str, str], workers: int) -> Rules:
+    """Load a policy and build everything it needs, without starting anything. ``workers``: the maximum number of model
+    workers. Raises PolicyError, or Unavailable for an unreadable file."""
     policy = load_policy(_text(file), file=str(file), environment=environment, missing="error")
     compiled = compile_loaded(policy, file.parent)
-    return Rules(policy, compiled, Models(policy.policy.models, folder=file.parent, environment=environment))
+    models = Models(policy.policy.models, folder=file.parent, environment=environment, workers=workers)
+    return Rules(policy, compiled, models)
 
 
 def _text(file: Path) -> str:

@@ -144,7 +144,7 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
     settings = loaded.settings
     preload(settings)  # at a reload, this does not run in the event loop's thread
     assert settings.policy is not None
-    rules = read_rules(settings.policy, loaded.environment)
+    rules = read_rules(settings.policy, loaded.environment, settings.model_workers)
     run = run_of(settings, loaded.environment)
     check_state(rules, settings, run)
     models = rules.policy.policy.models

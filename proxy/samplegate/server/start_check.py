@@ -91,7 +91,7 @@ def _rules(loaded: LoadedServe, problems: list[str]) -> tuple[Rules | None, tupl
     if file is None:
         return None, ()
     try:
-        return read_rules(file, loaded.environment), ()
+        return read_rules(file, loaded.environment, loaded.settings.model_workers), ()
     except PolicyError as error:
         return None, error.problems
     except Unavailable as problem:

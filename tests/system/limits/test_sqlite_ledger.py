@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,67 +12,33 @@ import msgspec
 import pytest
 
 from samplegate.limits import shared_ledger
-from samplegate.limits.accounts import identity, on_identity
-from samplegate.limits.backend import LedgerUnavailable, Settlement
+from samplegate.limits.accounts import identity
+from samplegate.limits.backend import LedgerUnavailable
 from samplegate.limits.shared_ledger import EXAMINED_PER_DRAW, SWEEP_EVERY
 from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
 from samplegate.policy import ledger
 from samplegate.policy.ledger import SKEW, Draw, LimitSpec, Refused, Reserved
+from tests.fakes.ledger_book import Book, Open
 from tests.fakes.limits import ONE, Clock, bucket, daily, one, per, slot, slots
 from tests.fakes.sqlite_steps import steps
 
 DAY = 86_400.0
 
 
-class Book:
-    """The ledger of one process, without its thread. Its limits are shared by default."""
+class Folder:
+    """A ``Place``: a state folder."""
 
-    def __init__(
-        self, state: Path, *specs: LimitSpec, clock: Clock | None = None, shared: bool = True, **more: Any
-    ) -> None:
-        self.clock = clock or Clock()
+    def __init__(self, state: Path) -> None:
         self.state = state
-        self.specs = {each.name: msgspec.structs.replace(each, shared=shared) for each in specs}
-        self.ledger = SqliteLedger({identity(each): each for each in self.specs.values()}, state, self.clock, **more)
-        self._made = 0
 
-    def reserve(self, *draws: Draw) -> Reserved | Refused:
-        self._made += 1
-        return self.ledger.reserve(str(self._made), self.on(draws), time.monotonic() + 5)
+    def ledger(self, specs: dict[str, LimitSpec], clock: Clock, **more: Any) -> SqliteLedger:
+        return SqliteLedger(specs, self.state, clock, **more)
 
-    def taken(self, *draws: Draw) -> Reserved:
-        got = self.reserve(*draws)
-        assert isinstance(got, Reserved), got
-        return got
-
-    def refused(self, *draws: Draw) -> Refused:
-        got = self.reserve(*draws)
-        assert isinstance(got, Refused), got
-        return got
-
-    def room(self, draw: Draw) -> int:
-        got = 0
-        while isinstance(self.reserve(draw), Reserved):
-            got += 1
-        return got
-
-    def settle(self, reserved: Reserved, *actual: Draw, undo: bool = False) -> None:
-        self.ledger.settle(Settlement(reserved, self.on(actual), undo=undo), time.monotonic() + 5)
-
-    def on(self, draws: Sequence[Draw]) -> tuple[Draw, ...]:
-        return tuple(on_identity(draw, identity(self.specs[draw.limit])) for draw in draws)
-
-    def close(self) -> None:
-        self.ledger.close(time.monotonic() + 5)
-
-    def rows(self, table: str = "accounts") -> int:
+    def rows(self, table: str) -> int:
         db = sqlite3.connect(self.state / FILE)
         (found,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
         db.close()
         return int(found)
-
-
-Open = Callable[..., Book]
 
 
 @pytest.fixture
@@ -81,7 +46,7 @@ def book(tmp_path: Path) -> Iterator[Open]:
     books: list[Book] = []
 
     def make(*specs: LimitSpec, **more: Any) -> Book:
-        books.append(Book(tmp_path, *specs, **more))
+        books.append(Book(Folder(tmp_path), *specs, **more))
         return books[-1]
 
     yield make
@@ -352,7 +317,7 @@ def test_too_many_accounts_in_memory_are_refused_until_some_are_idle(book: Open)
 
 def test_an_idle_account_that_is_drawn_on_counts_among_the_most(tmp_path: Path) -> None:
     """The account could be the one that is dropped to free disk space for the other account of the same request."""
-    kept = Book(tmp_path, bucket("idle", 10, seconds=1), per("process", "ever", 10**6), shared=False, most=20)
+    kept = Book(Folder(tmp_path), bucket("idle", 10, seconds=1), per("process", "ever", 10**6), shared=False, most=20)
     for number in range(200):
         kept.clock.now += 100
         kept.reserve(one("idle", '["i"]'), one("ever", f'["{number}"]'))
@@ -362,7 +327,7 @@ def test_an_idle_account_that_is_drawn_on_counts_among_the_most(tmp_path: Path) 
 
 def test_the_event_loop_reads_while_the_thread_reserves(tmp_path: Path) -> None:
     """Each reader gets the account that it asked for, on every version of Python."""
-    book = Book(tmp_path, per("process", "full", 1), per("process", "busy", 10**9), shared=False)
+    book = Book(Folder(tmp_path), per("process", "full", 1), per("process", "busy", 10**9), shared=False)
     book.taken(one("full"))
     asked, granted = book.on([one("full")]), 0
     specs = {identity(each): each for each in book.specs.values()}
