@@ -26,6 +26,7 @@ SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/acceptance/sdk/.envs
 AGENTS := tests/adoption/agents
 DASHBOARD := tests/deployment/grafana
+CHART := tests/deployment/helm
 SBOM := docs/.sbom
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
@@ -76,6 +77,12 @@ $(SBOM)/.installed: docs/sbom.lock | $(BIN)/python
 	@$(call pip_install,$(@D)/bin/python,$(LOCKED) -r $<)
 	@touch $@
 
+$(CHART)/.envs/%/.installed: $(CHART)/%.lock | $(BIN)/python
+	@echo "installing $* for the tests of the chart"
+	@rm -rf $(@D) && $(BIN)/python -m venv $(@D)
+	@$(call pip_install,$(@D)/bin/python,$(LOCKED) -r $<)
+	@touch $@
+
 # node and npm come from a wheel, in the version the lock names: the machine needs no installation of its own, and an existing one is not touched
 NODE := $(BIN)/python tests/acceptance/sdk/node.py
 NPM := $(NODE) npm --prefix tests/acceptance/sdk
@@ -95,6 +102,13 @@ $(DASHBOARD)/node_modules/.installed: $(DASHBOARD)/package.json $(DASHBOARD)/pac
 	@echo "installing the types of Grafana's dashboards from npm"
 	@$(NODE) npm --prefix $(DASHBOARD) ci --ignore-scripts
 	@touch $@
+
+$(CHART)/node_modules/.installed: $(CHART)/package.json $(CHART)/package-lock.json $(ENVS)/node/.installed
+	@echo "installing the types of custom resources from npm"
+	@$(NODE) npm --prefix $(CHART) ci --ignore-scripts
+	@touch $@
+
+CHARTED := $(CHART)/.envs/helm/.installed $(CHART)/.envs/checkov/.installed $(CHART)/node_modules/.installed
 
 # --- using it -------------------------------------------------------------------------------------------------------------------------
 
@@ -141,7 +155,7 @@ pythons: dev ## the unit tests on the other Python versions of this machine (PYT
 resolution: dev ## whether the dependencies resolve to wheels, by platform and Python version (asks the package index)
 	@$(BIN)/python -m tests.adoption.pythons.resolution
 
-deployment: dev packages $(DASHBOARD)/node_modules/.installed ## what deploy/ ships, with Prometheus, promtool, systemd's tools and the types of Grafana's dashboards
+deployment: dev packages $(DASHBOARD)/node_modules/.installed $(CHARTED) ## what deploy/ ships, with Prometheus, promtool, systemd's tools, the types of Grafana's dashboards, Helm and checkov
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
 fleet: dev counterparts packages ## the gates behind load balancers (HAProxy, nginx) and on a shared database
@@ -164,7 +178,7 @@ style: dev ## check format and lint; changes no file
 lint: style ## the same, and the import rules
 	@$(BIN)/python -m pytest -q -n 0 tests/unit/project/test_imports.py
 
-docs: dev ## regenerate the tables in the documentation from the descriptions in the code
+docs: dev ## regenerate the tables in the documentation from the descriptions in the code, and the chart's copies of alerts and dashboard
 	@$(BIN)/python -m docs.generate
 	@$(BIN)/python -m docs.stable
 
@@ -178,7 +192,7 @@ types: dev ## mypy --strict and pyright
 	@$(BIN)/mypy
 	@$(BIN)/python -m pyright
 
-coverage: dev counterparts packages $(DASHBOARD)/node_modules/.installed ## run the tests and report the lines that they do not reach
+coverage: dev counterparts packages $(DASHBOARD)/node_modules/.installed $(CHARTED) ## run the tests and report the lines that they do not reach
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(addprefix --ignore ,$(ADOPTION)) $(ARGS)
 	@$(BIN)/coverage combine --quiet
@@ -194,7 +208,7 @@ lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the new
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
 	@$(COMPILE) pyproject.toml --extra otel --extra postgres -c requirements.lock -o requirements-extras.lock
 	@$(COMPILE) pyproject.toml --extra otel --extra postgres --group dev -c requirements-extras.lock -o requirements-dev.lock
-	@for name in tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node docs/sbom bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
+	@for name in $(CHART)/helm $(CHART)/checkov tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node docs/sbom bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
 lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@rm -f tests/acceptance/sdk/package-lock.json
@@ -203,6 +217,8 @@ lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@$(NODE) npm --prefix $(AGENTS) install --package-lock-only --ignore-scripts
 	@rm -f $(DASHBOARD)/package-lock.json
 	@$(NODE) npm --prefix $(DASHBOARD) install --package-lock-only --ignore-scripts
+	@rm -f $(CHART)/package-lock.json
+	@$(NODE) npm --prefix $(CHART) install --package-lock-only --ignore-scripts
 	@rm -f bench/package-lock.json
 	@$(NODE) npm --prefix bench install --package-lock-only --ignore-scripts
 
@@ -215,5 +231,5 @@ sbom: build $(SBOM)/.installed ## write the SBOM of the wheel (CycloneDX JSON) b
 	@$(BIN)/python -m docs.sbom $$(ls -t dist/samplegate-*.whl | head -n 1)
 
 clean: ## remove everything that make created, including the environments
-	rm -rf $(VENV) $(ENVS) $(SBOM) tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules $(DASHBOARD)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build
+	rm -rf $(VENV) $(ENVS) $(SBOM) $(CHART)/.envs $(CHART)/node_modules tests/adoption/pythons/.envs tests/acceptance/sdk/node_modules $(AGENTS)/node_modules $(DASHBOARD)/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

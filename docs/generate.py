@@ -1,4 +1,5 @@
-"""`make docs`: write the tables of the Markdown pages from the descriptions in the code, and recipes from their files.
+"""`make docs`: write the tables of the Markdown pages from the descriptions in the code, recipes from their files, and
+what the Helm chart repeats: the names of settings, and copies of files, because Helm reads no file outside of a chart.
 
 A table is between two comments, ``<!-- table: NAME -->`` and ``<!-- end -->``; everything between them is replaced. To
 change a sentence of a table, change the description in the code and run ``make docs``.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import os
 import re
 import sys
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
+import yaml
 
 import samplegate
 from samplegate import __version__
@@ -42,6 +45,16 @@ from samplegate.telemetry.definitions import METRICS
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = tuple(ROOT / name for name in sorted({*bundled.PAGES.values()} - {"CHANGELOG.md"}))
 TABLE: Final = re.compile(r"(<!-- table: ([\w. -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+CHART: Final = ROOT / "deploy" / "helm" / "samplegate"
+COPIES: Final = {
+    CHART / "files" / "alerts.yml": ROOT / "deploy" / "prometheus" / "alerts.yml",
+    CHART / "files" / "samplegate.json": ROOT / "deploy" / "grafana" / "samplegate.json",
+}
+"""The chart's copies of files, and the originals."""
+CHART_SCHEMA: Final = CHART / "values.schema.json"
+LISTENERS: Final = {"listen", "admin_listen", "reviews_listen", "state"}
+"""Settings that the chart sets by variables, which take precedence over the settings file."""
 
 NAMES: Final = [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
 """The schema of a key that takes one name or a list of them."""
@@ -334,6 +347,32 @@ def shipped(path: str, language: str) -> str:
     return f"```{language}\n{(ROOT / path).read_text('utf-8')}```\n"
 
 
+def chart_values() -> str:
+    """The table of the chart's values: the defaults of values.yaml, and the descriptions of values.schema.json."""
+    schema = json.loads(CHART_SCHEMA.read_text("utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    return table(("value", "default", "meaning"), _chart_rows(schema, values, ""))
+
+
+def _chart_rows(schema: Mapping[str, Any], values: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, ...]]:
+    for name, value in values.items():
+        described = schema["properties"][name]
+        if described.get("additionalProperties") is False:
+            yield from _chart_rows(described, value, f"{prefix}{name}.")
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+            default = "–" if value in ("", [], {}) else f"`{text}`" if len(text) <= 60 else "[values.yaml](values.yaml)"
+            yield f"`{prefix}{name}`", default, described["description"]
+
+
+def chart_schema() -> str:
+    """The schema of the chart's values, with the names of all settings."""
+    schema = json.loads(CHART_SCHEMA.read_text("utf-8"))
+    names = sorted({*ServeSettings.__struct_fields__} - LISTENERS)
+    schema["properties"]["settings"]["propertyNames"] = {"enum": names}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
 TABLES: Final[Mapping[str, Callable[[], str]]] = {
     **{
         f"policy {struct.__name__}": partial(keys, struct)
@@ -388,6 +427,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "file haproxy.cfg": partial(shipped, "deploy/balancers/haproxy.cfg", "text"),
     "file nginx.conf of gates": partial(shipped, "deploy/balancers/nginx.conf", "nginx"),
     "file envoy.yaml": partial(shipped, "deploy/balancers/envoy.yaml", "yaml envoy"),
+    "chart values": chart_values,
     "commands": commands,
     "exit codes": exit_codes,
     "published command": published_command,
@@ -421,15 +461,18 @@ def _headings(page: Path) -> frozenset[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the pages that differ and print their names. ``--check`` writes nothing and returns 1 if any differs."""
+    """Write the files that differ and print their names. ``--check`` writes nothing and returns 1 if any differs."""
     parser = argparse.ArgumentParser(description="Write the tables of the documentation from the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page would change")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file would change")
     args = parser.parse_args(argv)
-    changed = [(page, new) for page in PAGES if (new := with_tables(page)) != page.read_text("utf-8")]
-    for page, new in changed:
-        print(page.relative_to(ROOT))
+    wanted = {page: with_tables(page) for page in PAGES}
+    wanted |= {copy: original.read_text("utf-8") for copy, original in COPIES.items()}
+    wanted[CHART_SCHEMA] = chart_schema()
+    changed = [(file, new) for file, new in wanted.items() if not file.exists() or new != file.read_text("utf-8")]
+    for file, new in changed:
+        print(file.relative_to(ROOT))
         if not args.check:
-            page.write_text(new, "utf-8")
+            file.write_text(new, "utf-8")
     return 1 if args.check and changed else 0
 
 

@@ -26,7 +26,7 @@ extensions = ["myst_parser"]
 root_doc = "README"
 include_patterns = [
     *("README.md", "SECURITY.md", "CHANGELOG.md", "proxy/README.md", "bench/README.md", "action/README.md"),
-    *("policies/*.md", "policies/recipes/*.md", "deploy/*.md", "docs/*.md"),
+    *("policies/*.md", "policies/recipes/*.md", "deploy/*.md", "deploy/helm/samplegate/README.md", "docs/*.md"),
 ]
 nitpicky = True
 myst_heading_anchors = 6

@@ -33,6 +33,7 @@ STRUCTURE: Final[Mapping[str, Sequence[str]]] = {
         "deploy/pipeline.md",
         "action/README.md",
         "deploy/daemon.md",
+        "deploy/helm/samplegate/README.md",
         "deploy/database.md",
         "deploy/balancers.md",
         "deploy/operations.md",

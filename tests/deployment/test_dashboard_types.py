@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,39 +14,24 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.acceptance.sdk import node
+from tests.deployment import typescript
 from tests.deployment.board import BOARD
-from tests.fakes.system_programs import DEPLOY, run
+from tests.fakes.system_programs import DEPLOY
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.real
 FOLDER: Final = ROOT / "tests" / "deployment" / "grafana"
 TYPES: Final = {"stat": "Stat", "table": "Table", "timeseries": "Timeseries", "row": "Row"}
-CHECKER: Final = FOLDER / "node_modules" / "typescript" / "lib" / "tsc.js"
 
 
-def declared(parts: Mapping[str, Any]) -> str:
-    """A module that declares each part with the type of its kind, in a line of its own after the first."""
-    lines = [f"import type {{ Board, {', '.join(TYPES.values())} }} from {json.dumps(str(FOLDER / 'dashboard'))};"]
-    for name, part in parts.items():
-        kind = "Board" if "panels" not in part and "schemaVersion" in part else TYPES[part["type"]]
-        lines.append(f"export const {name}: {kind} = {json.dumps(part)};")
-    return "\n".join(lines) + "\n"
+def kind_of(part: Mapping[str, Any]) -> str:
+    return "Board" if "panels" not in part and "schemaVersion" in part else TYPES[part["type"]]
 
 
 def problems(parts: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """The first problem of each part that has one."""
-    assert CHECKER.exists(), "run 'make deployment', which installs TypeScript and Grafana's types from npm"
-    (folder / "check.ts").write_text(declared(parts), "utf-8")
-    options: dict[str, Any] = json.loads((FOLDER / "tsconfig.json").read_text("utf-8"))
-    (folder / "tsconfig.json").write_text(json.dumps({**options, "files": ["check.ts"]}), "utf-8")
-    code, said = run(*node.command("node"), CHECKER, "--pretty", "false", "-p", folder / "tsconfig.json", seconds=60)
-    names = list(parts)
-    found: dict[str, str] = {}
-    for line, what in re.findall(r"check\.ts\((\d+),\d+\): error (.+)", said):
-        found.setdefault(names[int(line) - 2], what)
-    assert (code == 0) == (not said.strip()) == (not found), said
-    return found
+    declared = {name: (kind_of(part), part) for name, part in parts.items()}
+    return typescript.problems(FOLDER / "dashboard.ts", declared, folder)
 
 
 def parts() -> dict[str, Any]:

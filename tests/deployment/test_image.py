@@ -77,7 +77,7 @@ def test_no_name_of_a_registry_and_no_secret_stands_there() -> None:
 def test_what_is_copied_makes_a_wheel_of_the_whole_package(tmp_path: Path) -> None:
     for path in (path for name in copied() for path in ROOT.glob(name)):
         target = tmp_path / path.relative_to(ROOT)
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if path.is_dir() else shutil.copy)(path, target)
     build = "import hatchling.build as b; print(b.build_wheel('.'))"
     code, said = run("/bin/sh", "-c", f'cd "$0" && exec {sys.executable} -c "{build}"', tmp_path, seconds=100)

@@ -38,6 +38,7 @@ PAGES: Final = {
     "deploy": "deploy/README.md",
     "pipeline": "deploy/pipeline.md",
     "daemon": "deploy/daemon.md",
+    "kubernetes": "deploy/helm/samplegate/README.md",
     "balancers": "deploy/balancers.md",
     "oauth": "deploy/oauth.md",
     "settings": "deploy/settings.md",

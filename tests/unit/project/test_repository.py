@@ -18,6 +18,7 @@ LOCKS: Final = sorted(
         *ROOT.glob("tests/acceptance/sdk/*.lock"),
         *ROOT.glob("bench/*.lock"),
         *ROOT.glob("docs/*.lock"),
+        *ROOT.glob("tests/deployment/helm/*.lock"),
     ]
 )
 
@@ -107,7 +108,8 @@ def test_locks_agree_on_what_they_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", ["tests/acceptance/sdk", "tests/adoption/agents", "tests/deployment/grafana", "bench"]
+    "folder",
+    ["tests/acceptance/sdk", "tests/adoption/agents", "tests/deployment/grafana", "tests/deployment/helm", "bench"],
 )
 def test_the_npm_lock_has_hashes_and_no_address(folder: str) -> None:
     lock = json.loads((ROOT / folder / "package-lock.json").read_text("utf-8"))
