@@ -48,6 +48,7 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "22": _LOST,
     "23": _LOST,
     "42883": _LOST,
+    "42704": ("refused", "a role does not exist", "create it: createuser NAME"),
     "53100": ("full", "its disk is full", "free disk space"),
     "53300": ("busy", "it has no free connection", "raise max_connections, or use PgBouncer"),
     "53200": ("full", "it lacks memory", "raise its memory, or lower its load"),
