@@ -59,7 +59,7 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "XX": ("damaged", "it reports damaged data", "check its log"),
 }
 """SQLSTATE, or its beginning, to the kind, the problem and the remedy. A longer key comes first."""
-_TEXTS: Final = (
+_TEXTS: Final[tuple[tuple[str, tuple[Kind, str, str]], ...]] = (
     ("too many", _STATES["53300"]),
     ("connection slots are reserved", _STATES["53300"]),
     ("no more connections allowed", _STATES["53300"]),
