@@ -18,6 +18,7 @@ UNIT := $(if $(filter 0,$(WORKERS)),-m pytest -n 0 tests/unit,-m tests.shards)
 SLOW := tests/system tests/upgrade tests/faults tests/acceptance/sdk tests/acceptance/browser
 DEPLOYMENT := tests/deployment
 CONFORMANCE := tests/conformance
+FLEET := tests/fleet
 ADOPTION := tests/acceptance/ci tests/adoption
 # A unit test fails if it takes more CPU time than this; tests with a longer wall time are listed.
 BUDGET := --hypothesis-profile dev --cpu-budget 0.5 --durations 0 --durations-min 0.5
@@ -29,7 +30,7 @@ SBOM := docs/.sbom
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment soak faults check format style lint docs site types coverage bench structure lock lock-npm build sbom clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance adoption pythons resolution deployment fleet soak faults check format style lint docs site types coverage bench structure lock lock-npm build sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +40,7 @@ help: ## list the targets
 install: $(VENV)/.installed ## create .venv/ with the gate and its dependencies
 dev: $(VENV)/.dev ## the same, with the tools for checks and tests
 counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## install the real servers and clients of the acceptance tests
-packages: ## install the Debian packages that the tests of the page, of deploy/ and with PostgreSQL need (as root)
+packages: ## install the Debian packages that the tests of the page, of deploy/, of fleets and with PostgreSQL need (as root)
 	@tests/deployment/packages.sh
 
 $(BIN)/python:
@@ -140,6 +141,9 @@ resolution: dev ## whether the dependencies resolve to wheels, by platform and P
 deployment: dev packages $(DASHBOARD)/node_modules/.installed ## what deploy/ ships, with Prometheus, promtool, systemd's tools and the types of Grafana's dashboards
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
+fleet: dev counterparts packages ## the gates behind load balancers (HAProxy, nginx) and on a shared database
+	@$(BIN)/python $(PYTEST) $(FLEET) $(ARGS)
+
 soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and many requests that wait for reviewers (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
 	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak -o faulthandler_timeout=7200 tests/soak tests/system/serve $(ARGS)
 
@@ -185,7 +189,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the newest releases)
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
-	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) pyproject.toml --extra otel --extra postgres -c requirements.lock -o requirements-extras.lock
+	@$(COMPILE) pyproject.toml --extra otel --extra postgres --group dev -c requirements-extras.lock -o requirements-dev.lock
 	@for name in tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node docs/sbom bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
 lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files

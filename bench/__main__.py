@@ -9,12 +9,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from bench import base, decisions, large, latency, ledger, machine, memory, peer, report, row, sampling, startup
+from bench import (
+    base,
+    decisions,
+    large,
+    latency,
+    ledger,
+    machine,
+    memory,
+    peer,
+    report,
+    row,
+    sampling,
+    startup,
+    workers,
+)
 from bench.faults import Faults, short
 from bench.overhttp import calls as passed
 from bench.overhttp import measuring, programs, reloads, rounds, sessions, table
@@ -40,6 +55,7 @@ class Size:
     draws: dict[ledger.Place, int]
     accounts: int
     sampling_laps: int
+    worker_laps: int
     samples: int
 
 
@@ -55,6 +71,7 @@ FULL = Size(
     draws={"memory": 2_000, "SQLite": 200},
     accounts=ledger.MANY,
     sampling_laps=5,
+    worker_laps=15,
     samples=80,
 )
 QUICK = Size(
@@ -69,6 +86,7 @@ QUICK = Size(
     draws={"memory": 50, "SQLite": 10},
     accounts=1_000,
     sampling_laps=1,
+    worker_laps=1,
     samples=16,
 )
 
@@ -172,6 +190,10 @@ class Bench:
             with_worker = report.with_worker(figures.worker_memory, figures.gate_memory, figures.python_memory)
             return [*map(report.sampling, figures.sampling), *with_worker]
 
+        def called() -> Iterable[Row]:
+            figures.workers = workers.measure(size.worker_laps, size.samples)
+            return report.workers(figures.workers, os.cpu_count())
+
         self.step(f"calls over stdio: {size.laps} laps of {size.calls}", calls)
         self.step("start-up", starts)
         self.step("memory", held)
@@ -180,6 +202,7 @@ class Bench:
         self.step("decisions", decided)
         self.step("limits", limited)
         self.step("samples", sampled)
+        self.step("model workers", called)
 
     def http(self, size: measuring.Size) -> None:
         """The benchmarks over HTTP."""

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
@@ -78,15 +79,23 @@ async def _serve() -> None:
     await asyncio.to_thread(sys.stdin.read)  # until the parent process ends
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A running endpoint."""
+
+    url: str
+    pid: int
+
+
 @contextmanager
-def running() -> Iterator[str]:
-    """Start the endpoint in its own process; the value is its URL."""
+def running() -> Iterator[Endpoint]:
+    """Start the endpoint in its own process."""
     command = [sys.executable, "-m", "bench.endpoint"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         with guarded(process):
-            yield process.stdout.readline().decode().strip()
+            yield Endpoint(process.stdout.readline().decode().strip(), process.pid)
         process.stdin.close()
 
 

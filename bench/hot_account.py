@@ -1,10 +1,8 @@
 """One account that many gates draw on: `python -m bench.hot_account [--seconds N]`.
 
-Each gate is a process with one connection. It takes all draws that are due, and makes them one transaction: lock and
-read the accounts in their order, read the database's clock, apply `policy/ledger.py`, write, commit. Beside it are a
-bare `UPDATE ... RETURNING` for each draw from as many clients, and the ledger in SQLite. Needs Debian's `postgresql`.
-
-The design for the limits of many gates rests on these figures; no part of samplegate uses PostgreSQL yet.
+Each gate is a process with the ledger in PostgreSQL, which makes one transaction of all draws that are due. Beside it
+are a bare `UPDATE ... RETURNING` for each draw from as many clients, and the ledger in SQLite. Needs Debian's
+`postgresql`.
 """
 
 from __future__ import annotations
@@ -26,16 +24,15 @@ from typing import Final, Literal, TypeAlias
 import psycopg
 
 from samplegate.limits.accounts import identity
-from samplegate.limits.backend import Settlement
+from samplegate.limits.backend import Charge, Settlement
+from samplegate.limits.ledger_thread import MAX_BATCH
+from samplegate.limits.postgres_ledger import PostgresLedger
 from samplegate.limits.sqlite_ledger import SqliteLedger
-from samplegate.policy import ledger
-from samplegate.policy.ledger import MAX_UNITS, Account, Draw, LimitSpec, Refused, Reserved
-from tests.fakes.postgresql import postgresql
+from samplegate.policy.ledger import MAX_UNITS, Draw, LimitSpec, Reserved
+from tests.fakes.postgresql import postgresql, url
 
 SAMPLES: Final = 97.0
 """Samples a second of one gate on two cores (bench/README.md). Each is a reservation and a settlement."""
-CAP: Final = 64
-"""The most draws in one transaction."""
 SPEC: Final = LimitSpec("usd", "usd", MAX_UNITS, "day", shared=True)
 SPECS: Final = {SPEC.name: SPEC}
 RESERVED, SPENT = 100, 50
@@ -46,16 +43,6 @@ CREATE TABLE accounts(
     stamp double precision NOT NULL, warned boolean NOT NULL, PRIMARY KEY(limit_name, key)
 ) WITH (fillfactor=50);
 """
-LOCK: Final = (
-    "SELECT key, level, stamp, warned FROM accounts WHERE limit_name = 'usd' AND key = ANY(%s)"
-    " ORDER BY limit_name, key FOR UPDATE"
-)
-CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::double precision"
-WRITE: Final = (
-    "UPDATE accounts SET level = new.level, stamp = new.stamp, warned = new.warned"
-    " FROM unnest(%s::text[], %s::bigint[], %s::float8[], %s::bool[]) new(key, level, stamp, warned)"
-    " WHERE accounts.limit_name = 'usd' AND accounts.key = new.key"
-)
 BARE: Final = (
     "UPDATE accounts SET level = level + %s WHERE limit_name = 'usd' AND key = %s AND level + %s <= %s RETURNING level"
 )
@@ -90,43 +77,24 @@ class Load:
 
 
 class Batched:
-    """One transaction for many draws, in two round trips."""
+    """The ledger in PostgreSQL: one transaction for all draws that wait."""
 
-    cap = CAP
+    cap = MAX_BATCH
 
     def __init__(self, place: str) -> None:
-        self._db = psycopg.connect(place, autocommit=True, prepare_threshold=None)
+        self._limit = identity(SPEC)
+        self._ledger = PostgresLedger({self._limit: SPEC}, url(place), time.time)
 
     def draw(self, batch: Sequence[Due]) -> list[Reserved | None]:
         """The reservations; None for a settlement."""
-        db, keys = self._db, sorted({due.key for due in batch})
-        with db.pipeline():
-            db.execute("BEGIN")
-            db.execute("SET LOCAL lock_timeout = '3s'")
-            rows, clock = db.execute(LOCK, (keys,)), db.execute(CLOCK)
-            accounts = {(SPEC.name, key): Account(*rest) for key, *rest in rows.fetchall()}
-            (now,) = clock.fetchone() or (0.0,)
-        results = [self._apply(accounts, due, now) for due in batch]
-        columns = zip(*((key, one.level, one.stamp, one.warned) for (_, key), one in accounts.items()), strict=True)
-        with db.pipeline():
-            db.execute(WRITE, [list(column) for column in columns])
-            db.execute("COMMIT")
-        return results
-
-    @staticmethod
-    def _apply(accounts: ledger.Changes, due: Due, now: float) -> Reserved | None:
-        def look(limit: str, key: str) -> Account | None:
-            return accounts.get((limit, key))
-
-        if due.reserved is not None:
-            actual = [Draw(SPEC.name, due.key, SPENT)]
-            accounts.update(ledger.settle(SPECS, look, due.reserved, actual, now))
-            return None
-        draws = (Draw(SPEC.name, due.key, RESERVED),)
-        charged = ledger.reserve(SPECS, look, draws, now)
-        assert not isinstance(charged, Refused)
-        accounts.update(charged[0])
-        return Reserved("", draws, now)
+        calls = [
+            Charge("", (Draw(self._limit, due.key, RESERVED),))
+            if due.reserved is None
+            else Settlement(due.reserved, (Draw(self._limit, due.key, SPENT),))
+            for due in batch
+        ]
+        results = self._ledger.batch(calls, time.monotonic() + 60)
+        return [one if isinstance(one, Reserved) else None for one in results]
 
 
 class Bare:

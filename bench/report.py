@@ -20,10 +20,14 @@ from bench.overhttp.sessions import Sessions
 from bench.row import Row, beside_base, us
 from bench.sampling import Sampling
 from bench.variants import Name
+from bench.workers import AT_ONCE, Workers
 from tests.fakes.hostile_traffic import Stall
 
 P99_GOAL: Final = 1.5
 """A multiple of the floor's added p99."""
+WORKERS_GOAL: Final = 1.6
+"""The rate of two workers divided by that of one, on a machine that has cores for them."""
+WORKERS_CORES: Final = 4
 LEDGER_GOAL: Final = 2.0  # ratio: the duration of a reservation must not grow with the number of accounts
 
 
@@ -43,6 +47,7 @@ class Figures:
     decisions: list[Speed] = field(default_factory=list)
     ledger: list[Ledger] = field(default_factory=list)
     sampling: list[Sampling] = field(default_factory=list)
+    workers: list[Workers] = field(default_factory=list)
     calls: Found | None = None
     """Over HTTP."""
     sessions: list[Sessions] = field(default_factory=list)
@@ -178,6 +183,25 @@ def sampling(found: Sampling) -> Row:
         measured,
         f"litellm called directly {found.direct:.0f} a second, without a stream {found.direct_whole:.0f}",
     )
+
+
+def workers(found: Sequence[Workers], cores: int | None) -> Sequence[Row]:
+    """Rows of the rate of several workers, and of the CPU time of a sample."""
+    rows = []
+    for one in found:
+        s = "" if one.count == 1 else "s"
+        what = f"samples with {one.count} model worker{s}, {AT_ONCE} at a time"
+        each = " + ".join(f"{each:.1f}" for each in one.workers)
+        cpu = (
+            f"CPU time of a sample: gate {one.gate:.1f} ms, worker{s} {each} ms, server and endpoint {one.rest:.1f} ms"
+        )
+        if one.count == 1:
+            rows.append(Row(what, f"{one.rate:.0f} a second", cpu))
+        else:
+            measured = f"{one.rate:.0f} a second ({one.ratio:.2f} x one worker)"
+            met = one.ratio >= WORKERS_GOAL if (cores or 0) >= WORKERS_CORES else None
+            rows.append(Row(what, measured, cpu, f"at least {WORKERS_GOAL} x on {WORKERS_CORES} cores", met))
+    return rows
 
 
 def memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -46,9 +46,10 @@ def measure(laps: int, calls: int, at_once: Sequence[int] = (1, 16)) -> tuple[li
     """Run laps that alternate between the gate and litellm, with and without a stream. Also returns the memory of the
     gate with its worker."""
     with ExitStack() as stack:
-        url = stack.enter_context(endpoint.running())
+        url = stack.enter_context(endpoint.running()).url
         alone = stack.enter_context(direct.running(url))
-        gate = stack.enter_context(connected(stack.enter_context(_gate(url))))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        gate = stack.enter_context(connected(gate_command(url, folder)))
         gate.initialize()
 
         def lap(count: int, many: int) -> tuple[float, float, float]:
@@ -65,12 +66,10 @@ def _sampling(at_once: int, runs: Sequence[tuple[float, float, float]]) -> Sampl
     return Sampling(at_once, gate, stream, whole, median(mine / its for mine, its, _ in runs))
 
 
-@contextmanager
-def _gate(url: str) -> Iterator[tuple[str, ...]]:
-    """The command of a gate that asks the endpoint. It has a decision log, because a sample is recorded before it is
-    released."""
-    with tempfile.TemporaryDirectory() as folder:
-        policy = Path(folder) / "policy.yaml"
-        policy.write_text(POLICY.format(url=url), encoding="utf-8")
-        log = str(Path(folder) / "decisions.jsonl")
-        yield (sys.executable, "-m", "samplegate", "run", "--policy", str(policy), "--decision-log", log, "--", *SERVER)
+def gate_command(url: str, folder: Path, *options: str) -> tuple[str, ...]:
+    """The command of a gate that asks the endpoint, with its files in ``folder``. It has a decision log, because a
+    sample is recorded before it is released."""
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY.format(url=url), encoding="utf-8")
+    files = ("--policy", str(policy), "--decision-log", str(folder / "decisions.jsonl"))
+    return (sys.executable, "-m", "samplegate", "run", *files, *options, "--", *SERVER)

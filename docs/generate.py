@@ -329,9 +329,9 @@ def exit_codes() -> str:
     return f"```text\n{cli.EXIT_CODES.partition(chr(10))[2]}```\n"
 
 
-def shipped(name: str, language: str) -> str:
+def shipped(path: str, language: str) -> str:
     """A shipped file, as an example."""
-    return f"```{language}\n{(ROOT / 'policies' / 'recipes' / name).read_text('utf-8')}```\n"
+    return f"```{language}\n{(ROOT / path).read_text('utf-8')}```\n"
 
 
 TABLES: Final[Mapping[str, Callable[[], str]]] = {
@@ -383,8 +383,11 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "record": record,
     "admin routes": admin_routes,
     "review routes": review_routes,
-    **{f"recipe {name}": partial(shipped, f"{name}.yaml", "yaml policy") for name in bundled.RECIPES},
-    "file nginx.conf": partial(shipped, "nginx.conf", "nginx"),
+    **{f"recipe {name}": partial(shipped, f"policies/recipes/{name}.yaml", "yaml policy") for name in bundled.RECIPES},
+    "file nginx.conf": partial(shipped, "policies/recipes/nginx.conf", "nginx"),
+    "file haproxy.cfg": partial(shipped, "deploy/balancers/haproxy.cfg", "text"),
+    "file nginx.conf of gates": partial(shipped, "deploy/balancers/nginx.conf", "nginx"),
+    "file envoy.yaml": partial(shipped, "deploy/balancers/envoy.yaml", "yaml envoy"),
     "commands": commands,
     "exit codes": exit_codes,
     "published command": published_command,

@@ -12,7 +12,7 @@ PROC: Final = Path("/proc")
 def cpu(pid: int) -> float | None:
     """Microseconds of CPU since the start. A process that has ended no longer counts."""
     try:
-        return sum(_one(each) for each in below(pid)) / 1000
+        return sum(map(own, below(pid)))
     except (OSError, ValueError, IndexError):
         return None
 
@@ -26,5 +26,7 @@ def below(pid: int) -> list[int]:
     return found
 
 
-def _one(pid: int) -> int:
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in (PROC / str(pid) / "task").iterdir())
+def own(pid: int) -> float:
+    """Microseconds of CPU of one process, without its descendants and the threads that have ended. Raises OSError."""
+    tasks = (PROC / str(pid) / "task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000

@@ -75,6 +75,15 @@ def is_loopback(host: str) -> bool:
     return host.lower().rstrip(".") == "localhost" if address is None else address.is_loopback
 
 
+_user: Final = re.compile(r"//[^/@\s]*@")
+_query: Final = re.compile(r"\?[^\s'\")]+")
+
+
+def without_url_secrets(text: str) -> str:
+    """A message of a library with the users and queries of its URLs removed, because these may contain secrets."""
+    return _query.sub("?[removed]", _user.sub("//[removed]@", text))
+
+
 def is_open(url: str) -> bool:
     """Whether data sent to a URL travels unencrypted to another machine."""
     parts = urlsplit(url)

@@ -6,7 +6,7 @@ missing=$(grep -v '^#' "$(dirname "$0")/packages.txt" | while read -r program pa
 done | sort -u | tr '\n' ' ')
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "packages: missing: ${missing% }; install them as root, or the tests of the review page, of deploy/ and with PostgreSQL fail" >&2
+    echo "packages: missing: ${missing% }; install them as root, or the tests of the review page, of deploy/, of fleets and with PostgreSQL fail" >&2
     exit 0
 fi
 echo "installing Debian's $missing"

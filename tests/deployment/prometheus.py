@@ -63,13 +63,13 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
+async def scraping(folder: Path, target: str, *flags: str) -> AsyncIterator[Prometheus]:
     """A Prometheus that is ready and scrapes ``target`` (HOST:PORT), with its data in ``folder``."""
     (folder / "prometheus.yml").write_text(config(target), "utf-8")
     at = f"127.0.0.1:{free_port()}"
     process = await asyncio.create_subprocess_exec(
         program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address={at}",
+        f"--web.listen-address={at}", *flags,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     ready = asyncio.Event()

@@ -11,7 +11,7 @@ from samplegate.protocol.bridge.legacy_client import LegacyClient
 from samplegate.protocol.outcomes import Answered, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import Effect, Open
 from samplegate.protocol.session_state import SessionState
-from tests.fakes.dialogue import KEY, Dialogue, answered, one, request, result, to_client, to_server
+from tests.fakes.dialogue import SEAL_KEYS, Dialogue, answered, one, request, result, to_client, to_server
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -29,7 +29,7 @@ class Bridge(Dialogue):
 
     def __init__(self, *rules: Mapping[str, Any], **more: Any) -> None:
         super().__init__(*rules)
-        self.session: Any = LegacyClient(SessionState(SessionRules(self.compiled), "default", "t", KEY, **more))
+        self.session: Any = LegacyClient(SessionState(SessionRules(self.compiled), "default", "t", SEAL_KEYS, **more))
 
     def on(self, stream: int, frame: Mapping[str, Any], side: Any = "client") -> list[Effect]:
         """One side writes a line on a stream."""

@@ -28,10 +28,11 @@ from samplegate.protocol.rounds import (
     ToClient,
     ToServer,
 )
+from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
 
-KEY = bytes(range(32))
+SEAL_KEYS = SealKeys([bytes(range(32))], b"a gate process..")
 NONCE = bytes(12)
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -55,7 +56,7 @@ class Dialogue:
 
     def __init__(self, *rules: Mapping[str, Any], server: str = "default", **more: Any) -> None:
         self.compiled = compile_policy(policy(*rules, **more), {})
-        self.session = Session(SessionState(SessionRules(self.compiled), server, "t", KEY))
+        self.session = Session(SessionState(SessionRules(self.compiled), server, "t", SEAL_KEYS))
         self.now = 0.0
         self.log: list[Effect] = []
         self.rounds: dict[str, Round] = {}

@@ -11,7 +11,7 @@ import anyio
 from samplegate.audit.record import Record
 from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
-from samplegate.gate.ports import Ports, Replay, ReviewPort
+from samplegate.gate.ports import Ports, Replay, RequestSpan, ReviewPort
 from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.protocol.rounds import ClientReply, Note, Open, Release, Round, Settled
@@ -53,8 +53,11 @@ class FakePorts:
     in_force: Callable[[], CompiledPolicy] | None = None
     realm: str = ""
     replay: Replay | None = None
+    trace: Callable[[Round, str, str], RequestSpan | None] | None = None
 
-    async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
+    async def sample(
+        self, request: SampleRequest, heard: Callable[[int], None], span: RequestSpan | None
+    ) -> SampleResult:
         self.asked.append(request)
         heard(1)
         return await self.answer(request) if callable(self.answer) else self.answer
@@ -88,6 +91,7 @@ class FakePorts:
             in_force=self.in_force,
             realm=self.realm,
             replay=self.replay,
+            trace=self.trace,
         )
         return Gate(d.compiled, "hash", ports)
 

@@ -45,6 +45,8 @@ class MemoryReviews:
         self.deliveries: dict[str, Delivery] = {}
         self.announced: set[str] = set()
         self.fault: str | None = None
+        self.ended: dict[str, tuple[str, float]] = {}
+        self.wrong_tokens: dict[str, tuple[float, float]] = {}
         self._numbers = itertools.count(1)
         self._last = 0
         self._messages = itertools.count(1)
@@ -211,6 +213,23 @@ class MemoryReviews:
         self.events = [event for event in self.events if event.review not in gone]
         self.deliveries = {id: delivery for id, delivery in self.deliveries.items() if delivery.review not in gone}
         return len(gone)
+
+    def end_session(self, id: str, *, token: str, until: float) -> None:
+        self.ended[id] = token, until
+
+    def ended_sessions(self) -> Sequence[tuple[str, str, float]]:
+        return [(id, token, until) for id, (token, until) in self.ended.items() if until > self.wall()]
+
+    def failed_sign_in(self, buckets: Mapping[str, tuple[float, float]]) -> float:
+        now = self.wall()
+        spent = {
+            name: max(0.0, count - max(0.0, now - since) * buckets[name][1])
+            for name, (count, since) in ((name, self.wrong_tokens.get(name, (0.0, now))) for name in buckets)
+        }
+        wait = max((spent[name] + 1 - burst) / rate for name, (burst, rate) in buckets.items())
+        if wait <= 0:
+            self.wrong_tokens |= {name: (count + 1, now) for name, count in spent.items()}
+        return max(0.0, wait)
 
     def lead(self, roles: Sequence[str], *, holder: str, seconds: float) -> Sequence[str]:
         return roles

@@ -12,7 +12,7 @@ from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.rounds import Effect, Later, Note, Open, Release, Round, Settled, ToClient, ToServer
 from samplegate.protocol.session_state import SessionState
-from tests.fakes.dialogue import KEY, answered, one, policy, result
+from tests.fakes.dialogue import SEAL_KEYS, answered, one, policy, result
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -45,7 +45,7 @@ class Streams:
 
     def __init__(self, make: Callable[[SessionState], SessionProtocol], *rules: Mapping[str, Any], **more: Any) -> None:
         self.compiled = compile_policy(policy(*rules, **more), {})
-        self.state = SessionState(SessionRules(self.compiled), "default", "t", KEY)
+        self.state = SessionState(SessionRules(self.compiled), "default", "t", SEAL_KEYS)
         self.session = make(self.state)
         self.now = 0.0
         self.log: list[Effect] = []

@@ -57,9 +57,9 @@ def answered(url: str, body: bytes) -> bytes:
 
 
 def test_the_endpoint_answers_whole_and_streamed_alike() -> None:
-    with endpoint.running() as url:
-        whole = json.loads(answered(url, b'{"model": "m"}'))
-        lines = answered(url, b'{"model": "m", "stream": true}').split(b"\n\n")
+    with endpoint.running() as model:
+        whole = json.loads(answered(model.url, b'{"model": "m"}'))
+        lines = answered(model.url, b'{"model": "m", "stream": true}').split(b"\n\n")
     events = [json.loads(line.removeprefix(b"data: ")) for line in lines[:-2]]
     said = "".join(event["choices"][0]["delta"].get("content", "") for event in events if event["choices"])
     assert (b"data: [DONE]", whole["choices"][0]["message"]["content"]) == (lines[-2], said)

@@ -34,7 +34,7 @@ from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.process import compile_loaded, load_policy
 from tests.fakes.daemon import Gate, admin, asking, client, serving
-from tests.fakes.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
+from tests.fakes.dialogue import SEAL_KEYS, Dialogue, error, modern, one, request, result, to_client
 from tests.fakes.gate_ports import FakePorts
 from tests.profiles import share
 
@@ -185,7 +185,7 @@ class Run:
         self.d = Dialogue(server=scene["server"])
         self.d.compiled, self.d.session = (
             compiled,
-            Session(SessionState(SessionRules(compiled), scene["server"], "t", KEY)),
+            Session(SessionState(SessionRules(compiled), scene["server"], "t", SEAL_KEYS)),
         )
         self.modern = scene["revision"] == NEWEST[1]
         declared = able(scene["client"])
@@ -240,7 +240,7 @@ class SeveralKeys:
         self.d = Dialogue(server=scene["server"])
         self.d.compiled, self.d.session = (
             compiled,
-            Session(SessionState(SessionRules(compiled), scene["server"], "t", KEY)),
+            Session(SessionState(SessionRules(compiled), scene["server"], "t", SEAL_KEYS)),
         )
         self._able, self._call = able(scene["client"]), {"name": scene["tool"], "arguments": {}}
         asked = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
@@ -502,7 +502,7 @@ def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     text = policy(data.draw(rules_for("elicitation by url")), plain=False)
     d, declared, ports = Dialogue(server=scene["server"]), able(scene["client"]), FakePorts()
     d.compiled = compiled(text)
-    d.session = Session(SessionState(SessionRules(d.compiled), scene["server"], "t", KEY))
+    d.session = Session(SessionState(SessionRules(d.compiled), scene["server"], "t", SEAL_KEYS))
     call = {"name": scene["tool"], "arguments": {}}
     if not is_modern:
         d.open_legacy(scene["revision"], **declared)

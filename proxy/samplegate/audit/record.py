@@ -103,6 +103,9 @@ class Record:
     """The client requests that it may belong to."""
     traceparent: str | None = None
     """The trace context (W3C) of the call, if the client sent one."""
+    trace_id: str | None = None
+    span_id: str | None = None
+    """The gate's span of the request, if it is exported."""
     rule: str | None = None
     rules: Misses | None = field(default=None, repr=False)
     """The rules that were looked at before."""
@@ -227,6 +230,8 @@ MEMBERS: Final[Mapping[str, str]] = {
         " arguments, queries of URLs, and the ID of the run."
     ),
     "traceparent": "The trace context (W3C) of the call, if the client sent one, in `_meta` or as a header.",
+    "trace_id": "The ID of the trace with the gate's span of this request, if traces are on and it is sampled.",
+    "span_id": "The ID of that span.",
 }
 """The members of a line and their descriptions, in order."""
 CONTENTS: Final[Mapping[str, str]] = {
@@ -564,7 +569,17 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def describe(
-    round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float
+    round: Round,
+    key: str,
+    item: Item,
+    decision_id: str,
+    done: Done,
+    *,
+    policy_hash: str,
+    time: float,
+    duration: float,
+    trace_id: str | None = None,
+    span_id: str | None = None,
 ) -> Record:
     """The record of one request: ``time`` in Unix seconds, ``duration`` in seconds."""
     request, decision, outcome = item.request, done.decision, done.outcome
@@ -603,6 +618,8 @@ def describe(
         asked=None if decision.allowed is None else decision.allowed.params,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         traceparent=origin.trace or None,
+        trace_id=trace_id,
+        span_id=span_id,
         **_review_fields(done),
         revokes=done.revokes,
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from samplegate.auth.http import (
@@ -122,8 +122,11 @@ class CallerGuard:
         bound: Address | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        withdrawn: Callable[[], Container[str]] = tuple,
     ) -> None:
+        """``withdrawn``: hashes of static tokens that another gate refuses by now."""
         self._app = app
+        self._withdrawn = withdrawn
         self._server_at = server_at
         self._observer = observer
         self._bound = bound
@@ -175,15 +178,14 @@ class CallerGuard:
             await self._keys[1].aclose()
 
     def _build_rules(self, settings: ServeSettings, keys: Keys | None) -> _Rules:
-        callers = settings.callers
-        bearers = Bearers(StaticTokens(callers.tokens), None, wall=self._wall)
+        callers, withdrawn = settings.callers, self._withdrawn()
+        static = StaticTokens(token for token in callers.tokens if token.sha256 not in withdrawn)
+        bearers = Bearers(static, None, wall=self._wall)
         if callers.jwt is not None and keys is not None:
             from samplegate.auth.jwt import JwtTokens
 
             tokens = JwtTokens(callers.jwt, keys)
-            bearers = Bearers(
-                StaticTokens(callers.tokens), tokens.caller_of, wall=self._wall, leeway=callers.jwt.leeway
-            )
+            bearers = Bearers(static, tokens.caller_of, wall=self._wall, leeway=callers.jwt.leeway)
         resources = Resources(callers, lambda path: self._server_at(path) is not None)
         return _Rules(settings, bearers, resources, host_policy(settings, self._bound))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -124,12 +124,13 @@ def _matcher(names: tuple[str, ...]) -> Callable[[str], object]:
     return test
 
 
-def still_valid(before: CallerSettings, now: CallerSettings) -> Callable[[str], bool]:
-    """Predicate: whether a caller is still valid after a change of the settings. If not, its connections end.
+def still_valid(before: CallerSettings, now: CallerSettings, withdrawn: Container[str] = ()) -> Callable[[str], bool]:
+    """Predicate: whether a caller is still valid after a change of the settings, or of the hashes of ``withdrawn``
+    tokens. If not, its connections end.
 
     JWT callers stay valid while the issuer's settings are the same: their tokens expire by themselves.
     """
-    names = {token.name for token in now.tokens}
+    names = {token.name for token in now.tokens if token.sha256 not in withdrawn}
 
     def is_valid(caller: str) -> bool:
         if caller == LOCAL.name:

@@ -36,6 +36,7 @@ from samplegate.cli.files import (
     workspace_path,
 )
 from samplegate.cli.progress import counted
+from samplegate.config.settings import kept_elsewhere
 from samplegate.config.values import check_networks
 from samplegate.durations import duration_text
 from samplegate.errors import InputError, Unavailable
@@ -219,13 +220,14 @@ def _check_settings(result: CheckResult, env_file: Path | None) -> CheckResult |
     """Check settings as `serve` or `run` does at its start. Returns the result of the policy that they name."""
     text = read(result.file)
     if is_for_run(text):
-        result.problems += [_of_settings(result.file, problem) for problem in _problems_of_run(result.file, env_file)]
+        result.problems += [_of_settings(result.file, problem) for problem in _problems_of_run(result, env_file)]
         return None
     from samplegate.server.start_check import check_start, settings_arguments
 
     checked = check_start(settings_arguments(result.file, env_file))
     result.problems += [_of_settings(result.file, problem) for problem in checked.problems]
     result.warnings += [_of_settings(result.file, warning) for warning in checked.warnings]
+    result.notes += [_of_settings(result.file, note) for note in kept_elsewhere(checked.settings)]
     if checked.policy is None:
         return None
     policy = CheckResult(checked.policy)
@@ -241,9 +243,10 @@ def _check_settings(result: CheckResult, env_file: Path | None) -> CheckResult |
     return policy
 
 
-def _problems_of_run(file: Path, env_file: Path | None) -> list[str]:
+def _problems_of_run(result: CheckResult, env_file: Path | None) -> list[str]:
     try:
-        settings = config.load(os.environ, file=file, flags={"env_file": env_file}).settings
+        settings = config.load(os.environ, file=result.file, flags={"env_file": env_file}).settings
+        result.notes += [_of_settings(result.file, note) for note in kept_elsewhere(settings)]
         if settings.state != Path() or settings.decision_log is not None:
             open_decision_log(settings, settings.server)
     except config.SettingsError as error:

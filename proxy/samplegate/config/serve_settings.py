@@ -122,8 +122,9 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         Path | None,
         Meta(
             description=(
-                "A key file of at least 32 bytes. It seals the request state that modern clients send back, so that"
-                " other gates and restarts accept it. By default each process has its own key."
+                "A file with a key of at least 32 bytes that seals the request state modern clients send back, so that"
+                " other gates and restarts accept it. A second key below a first one of 64 hex digits opens older"
+                " state. By default each process has its own key."
             )
         ),
     ] = None

@@ -169,6 +169,17 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             ge=1, le=1_000_000, description="The maximum number of pending reviews. Further requests are not answered."
         ),
     ] = 10_000
+    model_workers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16,
+            description=(
+                "The maximum number of processes that call models. Each takes about 230 MiB, and starts when the"
+                " others are busy."
+            ),
+        ),
+    ] = 1
     max_frame_bytes: Annotated[
         int,
         Meta(
@@ -290,6 +301,20 @@ def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
 
 
 SETTINGS: Final = settings_of(RunSettings)
+
+
+def kept_elsewhere(settings: ProcessSettings) -> list[str]:
+    """What is not in the shared database although there is one, because its own setting takes precedence."""
+    if settings.database is None:
+        return []
+    found = []
+    if settings.store is not None:
+        found.append("store: takes precedence over `database`, so reviews are not shared with other machines")
+    if settings.decision_log not in (None, "none", DATABASE):
+        found.append(
+            "decision_log: takes precedence over `database`; `decision_log: database` keeps the decision log there"
+        )
+    return found
 
 
 _UNHASHED: Final = frozenset({"run", "env", "headers", "args", "client_secret"})

@@ -32,7 +32,7 @@ from samplegate.limits.brakes import BrakeState, brake_key, digest
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import CompiledPolicy, decide
 from samplegate.policy.decisions import Decision, DenyAs, Escalated, Forwarded, Situation, refusal
-from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
+from samplegate.protocol.outcomes import Answered, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Request
 from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, SealedDecision, Settled
 
@@ -65,11 +65,14 @@ class Gate:
         """
         requests = {key: self._pending(round, key) for key in round.items}
         self._rounds[round.id] = requests
+        conclusion: Conclusion = Settled({})
         try:
             if round.door == "unasked":
                 return Settled(await self._record_answers(requests))
+            if round.returned is not None and round.returned.drawn:
+                await self.ports.restore_drawn(round.returned.drawn)
             await self._decide_all(round, requests)
-            return await self._run(round, requests)
+            conclusion = await self._run(round, requests)
         finally:
             # give back the reservations of requests that were not acted on; the others stay at their max cost
             try:
@@ -77,6 +80,24 @@ class Gate:
                     await pending.close()
             finally:
                 self._rounds.pop(round.id, None)
+                if self.ports.trace is not None:
+                    _end_spans(requests, conclusion)
+        return self._with_drawn(round, requests, conclusion) if isinstance(conclusion, ForwardRound) else conclusion
+
+    def _with_drawn(
+        self, round: Round, requests: Mapping[str, PendingRequest], conclusion: ForwardRound
+    ) -> ForwardRound:
+        """The conclusion with what the call has drawn on limits per call, for the gate that gets the retry."""
+        accounts = {
+            (draw.limit, draw.key)
+            for pending in requests.values()
+            if pending.hold is not None
+            for draw in pending.hold.draws
+        }
+        if round.returned is not None:
+            accounts |= {(one.limit, one.key) for one in round.returned.drawn}
+        drawn = self.ports.call_drawn(accounts) if accounts else ()
+        return msgspec.structs.replace(conclusion, drawn=drawn) if drawn else conclusion
 
     async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
         if round.door == "push":
@@ -115,7 +136,7 @@ class Gate:
         known = None if round.returned is None else round.returned.ids.get(key)
         decision_id = self.ports.random(12).hex() if known is None else known
         undecided = left_open(Reason.ERROR, "withdrawn before it was decided")
-        return PendingRequest(
+        pending = PendingRequest(
             round,
             key,
             round.items[key],
@@ -126,6 +147,9 @@ class Gate:
             self.ports.clock(),
             undecided,
         )
+        if self.ports.trace is not None and round.door != "unasked":
+            pending.span = self.ports.trace(round, key, decision_id)
+        return pending
 
     async def _decide_all(self, round: Round, requests: Mapping[str, PendingRequest]) -> None:
         """Decide every key. If the round is withdrawn meanwhile, it is recorded like any other."""
@@ -374,3 +398,16 @@ def _verifies(decision: Decision) -> bool:
 
 def _withdrawn(requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
     return {key: Release(Withdrawn(), pending.decision_id) for key, pending in requests.items()}
+
+
+def _end_spans(requests: Mapping[str, PendingRequest], conclusion: Conclusion) -> None:
+    """End the spans of a round. A request without a release and without a record was ended by an internal error."""
+    releases = conclusion.releases if isinstance(conclusion, Settled) else None
+    for key, pending in requests.items():
+        if pending.span is None:
+            continue
+        outcome: Outcome | None = None
+        if releases is not None:
+            faulty = Unanswered(Reason.ERROR) if pending.recorded is None else Withdrawn()
+            outcome = releases[key].outcome if key in releases else faulty
+        pending.span.end(pending.decision, pending.recorded, outcome, pending.item.kind)

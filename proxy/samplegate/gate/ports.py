@@ -3,7 +3,7 @@ computations."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -11,11 +11,13 @@ import msgspec
 from samplegate.audit.record import Record
 from samplegate.errors import Log
 from samplegate.policy.decide import CompiledPolicy
+from samplegate.policy.decisions import Decision
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
-from samplegate.policy.schema import Stage
+from samplegate.policy.schema import Model, Stage
+from samplegate.protocol.outcomes import Outcome
 from samplegate.protocol.requests import Request
-from samplegate.protocol.rounds import ClientReply, Note, Round
+from samplegate.protocol.rounds import CallDrawn, ClientReply, Note, Round
 from samplegate.reviews.review import Review
 
 P = ParamSpec("P")
@@ -24,12 +26,51 @@ T = TypeVar("T")
 Replay: TypeAlias = Callable[[Request, Mapping[str, Any]], Awaitable[Mapping[str, Any] | str]]
 
 
+async def nothing_drawn(_drawn: Sequence[CallDrawn]) -> None:
+    """Restore nothing: without limits, a call has drawn nothing elsewhere."""
+
+
+class RequestSpan(Protocol):
+    """The span of a request in a trace. No method raises."""
+
+    trace_id: str
+    span_id: str
+    traceparent: str
+    """Its context in W3C's form."""
+
+    def model_call(self, name: str, model: Model, params: Mapping[str, Any]) -> ModelSpan | None:
+        """Start the span of a model call with these createMessage params. ``name`` is the policy's name of the
+        model."""
+        ...
+
+    def ask_reviewer(self, review: Review, *, opened: bool) -> None:
+        """Note the review that the request waits for; ``opened``: the request opened it."""
+        ...
+
+    def use_verdict(self, review: Review) -> None:
+        """Link to the request that opened the review."""
+        ...
+
+    def end(self, decision: Decision, record: Record | None, outcome: Outcome | None, kind: str) -> None:
+        """End the span. ``record``: as written to the decision log, if it was. ``outcome``: as released; None if the
+        client is to retry."""
+        ...
+
+
+class ModelSpan(Protocol):
+    """The span of a model call. No method raises."""
+
+    def end(self, answer: SampleResult | None) -> None:
+        """End the span with the model's answer; None if the call was cancelled."""
+        ...
+
+
 class Ports(msgspec.Struct, frozen=True):
     """The gate's dependencies. Each is a plain callable, so that a fake takes a few lines."""
 
-    sample: Callable[[SampleRequest, Callable[[int], None]], Awaitable[SampleResult]]
+    sample: Callable[[SampleRequest, Callable[[int], None], RequestSpan | None], Awaitable[SampleResult]]
     """Ask one model once. The second argument is called with the number of tokens so far, from the first token on and a
-    few times a second at most."""
+    few times a second at most. The third is the span of the request, if it has one."""
     reserve: Callable[[Sequence[Draw], float | None], Awaitable[Reserved | Refused]]
     """Charge all of the draws, or none. If seconds are given, it waits that long for room, first come, first served. It
     never raises."""
@@ -54,6 +95,10 @@ class Ports(msgspec.Struct, frozen=True):
     """The policy in force now. A round runs under the one that it began with."""
     realm: str = ""
     """Tells servers of the same name apart if they share a store, such as wrapped servers without a configured name."""
+    call_drawn: Callable[[Collection[tuple[str, str]]], tuple[CallDrawn, ...]] = lambda _accounts: ()
+    """What is drawn now on limits per call among these accounts (limit and key)."""
+    restore_drawn: Callable[[Sequence[CallDrawn]], Awaitable[None]] = nothing_drawn
+    """Raise accounts of limits per call to what the call had drawn at another gate. It never raises."""
     when_lost: Callable[[Reserved, Callable[[], object]], None] = lambda _reserved, _lost: None
     """Call a function if the slots of a reservation are lost before it is settled, because the shared database cannot
     be reached. The request must then end at once."""
@@ -62,6 +107,9 @@ class Ports(msgspec.Struct, frozen=True):
     returns the result, or the reason for none. None: the client is asked."""
     reviews: ReviewPort | None = None
     """None without a store for reviews: escalated requests are then Unanswered."""
+    trace: Callable[[Round, str, str], RequestSpan | None] | None = None
+    """Start the span of a request of a round, by its key, with its decision_id; None if it is not sampled. It never
+    raises. None: traces are off."""
 
 
 class ReviewPort(Protocol):

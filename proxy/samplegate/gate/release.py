@@ -78,12 +78,14 @@ async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
     size = 0 if isinstance(request, BadRequest) else request.size
     size += len(done.outcome.result) if isinstance(done.outcome, Answered) else 0
     try:
-        await ports.record(await offload(size, _log_record, pending, done, time, duration))
+        described = await offload(size, _log_record, pending, done, time, duration)
+        await ports.record(described)
     except Unavailable as problem:
-        ports.log.error("record.failed", decision_id=pending.decision_id, problem=str(problem))
+        ports.log.error("record.failed", decision_id=pending.decision_id, **pending.span_ids, problem=str(problem))
     except Exception:
-        ports.log.error("record.failed", decision_id=pending.decision_id, exc_info=True)  # noqa: G201
+        ports.log.error("record.failed", decision_id=pending.decision_id, **pending.span_ids, exc_info=True)  # noqa: G201
     else:
+        pending.recorded = described
         return release
     return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, pending.decision_id)
 
@@ -113,6 +115,7 @@ def _log_record(pending: PendingRequest, done: Done, time: float, duration: floa
         policy_hash=hash,
         time=time,
         duration=duration,
+        **pending.span_ids,
     )
 
 

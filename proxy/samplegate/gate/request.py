@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from samplegate.audit.record import Attempt, Done
+from samplegate.audit.record import Attempt, Done, Record
 from samplegate.gate.admission import Hold
-from samplegate.gate.ports import Ports
+from samplegate.gate.ports import Ports, RequestSpan
 from samplegate.policy import deadlines
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import CompiledPolicy
@@ -85,6 +85,10 @@ class PendingRequest(msgspec.Struct, eq=False):
     """Whether its call is put off: the review of the answer has no verdict yet."""
     reviews: dict[str, str] = msgspec.field(default_factory=dict)
     """The ids of the reviews that it opened or joined, by stage and rule, including earlier tries."""
+    span: RequestSpan | None = None
+    """Its span; None if traces are off or it is not sampled."""
+    recorded: Record | None = None
+    """Its latest record, once it is written."""
 
     def __post_init__(self) -> None:
         if self.round.returned is not None:
@@ -154,9 +158,14 @@ class PendingRequest(msgspec.Struct, eq=False):
         if self.hold is not None:
             self.hold.count_request()
 
+    @property
+    def span_ids(self) -> dict[str, str]:
+        """``trace_id`` and ``span_id`` of its span, if it has one."""
+        return {} if self.span is None else {"trace_id": self.span.trace_id, "span_id": self.span.span_id}
+
     def log_fault(self) -> None:
         """Log the current exception."""
-        self.ports.log.error("request.failed", decision_id=self.decision_id, exc_info=True)  # noqa: LOG014
+        self.ports.log.error("request.failed", decision_id=self.decision_id, **self.span_ids, exc_info=True)  # noqa: LOG014
 
     async def close(self) -> None:
         """Give back its reservation and its unused reviews."""

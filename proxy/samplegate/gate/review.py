@@ -158,10 +158,15 @@ async def use_verdicts(requests: Sequence[PendingRequest]) -> bool:
         # not given back: the store may have marked it as used
         pending.held[:] = [review for review in pending.held if review.state not in DECIDED]
     try:
-        return await ports.reviews.use(spent)
+        used = await ports.reviews.use(spent)
     except Unavailable as problem:
         ports.log.error("review.unused", decision_id=requests[0].decision_id, problem=str(problem))
         return False
+    spans = {pending.decision_id: pending.span for pending in requests} if used else {}
+    for review, decision_id in spent:
+        if (span := spans.get(decision_id)) is not None:
+            span.use_verdict(review)
+    return used
 
 
 def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None = None) -> str | None:
@@ -220,13 +225,17 @@ async def ask(
         if review is None and pending.was_put_off(wanted.stage, wanted.rule):
             # the earlier review is over, and one request is not reviewed twice
             return timed_out(f"reviewer {reviewer} did not decide in time")
+        opened = review is None
         if review is None:
             people = pending.compiled.policy.reviewers[reviewer]
-            fresh = msgspec.structs.replace(wanted, answers_until=until)
+            traceparent = "" if pending.span is None else pending.span.traceparent
+            fresh = msgspec.structs.replace(wanted, answers_until=until, traceparent=traceparent)
             review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
             pending.held.append(review)
             pending.reviews[review_key(wanted.stage, wanted.rule)] = review.id
             pending.ask()
+        if pending.span is not None:
+            pending.span.ask_reviewer(review, opened=opened)
         if review.state not in DECIDED:
             pending.verdict = review  # recorded even if the wait is cancelled
             longest, gone = (

@@ -87,6 +87,7 @@ class _ModelTries:
                     "from": self._pending.attempts[-1].model,
                     "to": model,
                     "server": self._pending.round.origin.server,
+                    **self._pending.span_ids,
                 }
                 self._pending.ports.note(Note("model.fallback", fields))
             answer = await self._ask()
@@ -130,7 +131,9 @@ class _ModelTries:
         rest = max(self._until - pending.ports.clock(), 0.001)
         with pending.waiting(Wait("model", self.model, self._until)):
             answer = await pending.ports.sample(
-                SampleRequest(self.model, self._params, rest), partial(pending.ports.progress, pending.round.id)
+                SampleRequest(self.model, self._params, rest),
+                partial(pending.ports.progress, pending.round.id),
+                pending.span,
             )
         spent = self._spent(answer)
         result = answer.failure if isinstance(answer, SampleFailed) else "ok"
@@ -156,7 +159,8 @@ class _ModelTries:
 
     async def _answered(self, answer: Sampled) -> Done:
         if answer.unknown_stop is not None:
-            self._pending.ports.note(Note("model.unknown_stop", {"model": self.model, "reason": answer.unknown_stop}))
+            stop = {"model": self.model, "reason": answer.unknown_stop, **self._pending.span_ids}
+            self._pending.ports.note(Note("model.unknown_stop", stop))
         blocks, outcome = await self._checked(answer.content)
         stop_reason = answer.stop_reason
         if outcome is None and (over := self._overrun(answer)) is not None:
@@ -198,7 +202,8 @@ class _ModelTries:
 
     def _found(self, where: str, patterns: Mapping[str, int]) -> None:
         if patterns:
-            fields = {"where": where, "patterns": dict(patterns), "server": self._pending.round.origin.server}
+            server = self._pending.round.origin.server
+            fields = {"where": where, "patterns": dict(patterns), "server": server, **self._pending.span_ids}
             self._pending.ports.note(Note("secrets.found", fields, warn=False))
 
     async def _checked(self, blocks: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Outcome | None]:

@@ -139,6 +139,20 @@ class AsyncLedger:
         # a cancelled or late wait leaves the settlement alone
         await self._answered(self._carry_out(self._call(settlement)))
 
+    def level(self, limit: str, key: str) -> int:
+        """The units drawn on an account of this process. Does not block."""
+        return 0 if self._backend is None else self._backend.level(limit, key)
+
+    async def restore(self, levels: Mapping[Account, int]) -> None:
+        """Raise accounts of this process to these levels."""
+        work = partial(self._ledger.restore, levels)
+        if self._closed:
+            return
+        if self._thread is None:
+            work(self._deadline)
+        else:
+            await self._answered(self._carry_out(self._run(work)))
+
     @property
     def specs(self) -> Mapping[str, LimitSpec]:
         """The limits by identity."""

@@ -107,6 +107,14 @@ class LedgerBackend(Protocol):
         """The units drawn now on each account of this process, or the slots in use. Does not block."""
         ...
 
+    def level(self, limit: str, key: str) -> int:
+        """The units drawn on an account of this process that never refills. Does not block."""
+        ...
+
+    def restore(self, levels: Mapping[Account, int], deadline: float) -> bool:
+        """Raise accounts of this process to these levels. Returns False: no shared account was used."""
+        ...
+
     def own(self, most: int) -> Balances:
         """The fullest accounts of this process. Blocks for a bounded number of rows."""
         ...

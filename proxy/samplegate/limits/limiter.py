@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,7 @@ from samplegate.limits.queue import MAX_WAITING, Later, Waiter, WaitQueue, after
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.postgres.url import shown
+from samplegate.protocol.rounds import CallDrawn
 
 if TYPE_CHECKING:
     from samplegate.limits.balances import Balances
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 UNKNOWN_PAUSE: Final = 0.5  # seconds until the next try if it is unknown when there will be room
 LONGEST_PAUSE: Final = 5.0  # seconds: other processes give back without notice, and clocks are adjusted
 SHORTEST_PAUSE: Final = 0.01
+
+
+MAX_SEALED: Final = 200
+"""Accounts of limits per call that travel with a call."""
 
 
 class Limiter:
@@ -128,6 +133,27 @@ class Limiter:
         """
         try:
             await self._settle(reserved, actual)
+        except Exception:
+            self._log.error("limits.failed", exc_info=True)
+
+    def call_drawn(self, accounts: Collection[tuple[str, str]]) -> tuple[CallDrawn, ...]:
+        """What is drawn now on limits per call among these accounts (limit's name and key). Does not block."""
+        ids, specs = self._limits.ids, self._limits.specs
+        per_call = sorted((name, key) for name, key in accounts if name in ids and specs[ids[name]].per == "call")
+        levels = [(name, key, self._ledger.level(ids[name], bounded(key, MAX_KEY_BYTES))) for name, key in per_call]
+        return tuple(CallDrawn(name, key, units) for name, key, units in levels[:MAX_SEALED] if units)
+
+    async def restore_drawn(self, drawn: Sequence[CallDrawn]) -> None:
+        """Raise accounts of limits per call to what a call had drawn at another gate. Never raises."""
+        ids, specs = self._limits.ids, self._limits.specs
+        levels = {
+            (ids[one.limit], bounded(one.key, MAX_KEY_BYTES)): one.units
+            for one in drawn
+            if one.limit in ids and specs[ids[one.limit]].per == "call"
+        }
+        try:
+            if levels:
+                await self._ledger.restore(levels)
         except Exception:
             self._log.error("limits.failed", exc_info=True)
 

@@ -163,6 +163,21 @@ class SharedLedger:
         }
         return known | {(limit, key): int(amount) for limit, key, amount in slots}
 
+    def level(self, limit: str, key: str) -> int:
+        found = self._memory.find(limit, key)
+        return 0 if found is None else found.level
+
+    def restore(self, levels: Mapping[Account, int], deadline: float) -> bool:
+        with self._transaction(deadline, False):
+            now, raised = self._clock(), dict[Account, ledger.Account]()
+            for account, level in levels.items():
+                found = self._memory.look(*account)
+                if account[0] in self._specs and (found is None or found.level < level):
+                    warned = found is not None and found.warned
+                    raised[account] = ledger.Account(min(level, ledger.MAX_UNITS), now, warned)
+            self._memory.write(raised)
+        return False
+
     def own(self, most: int) -> Balances:
         own = {identity: spec for identity, spec in self._specs.items() if not spec.shared}
         return balances(self._memory.db, own, self._clock(), most)

@@ -187,7 +187,7 @@ class Model(Strict, frozen=True):
         bool,
         Meta(
             description=(
-                "Whether the model worker process starts early: with `serve` before it is ready, with `run` at the"
+                "Whether a model worker process starts early: with `serve` before it is ready, with `run` at the"
                 " client's first tools/call."
             )
         ),

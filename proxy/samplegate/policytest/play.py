@@ -183,7 +183,7 @@ class _Actor:
         self.played.waits = answer.retry_after if isinstance(answer, Refused) and wait is not None else None
         return answer
 
-    async def _sample(self, request: SampleRequest, _heard: Callable[[int], None]) -> SampleResult:
+    async def _sample(self, request: SampleRequest, _heard: Callable[[int], None], _span: object) -> SampleResult:
         self.played.sampled = True
         await self._hold()
         fails, usage = self._asked.fails, self._asked.usage

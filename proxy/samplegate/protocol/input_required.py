@@ -49,7 +49,6 @@ from samplegate.protocol.session_state import (
     SessionState,
     call_and_token,
     parsed_size,
-    trace_of,
     with_client_id,
 )
 
@@ -65,14 +64,14 @@ class ReopenedRound(msgspec.Struct, frozen=True):
 
 def reopen_round(
     state: SessionState, pending: Pending, text: str | None, answers: bytes | None, now: float
-) -> ReopenedRound | None:
-    """The round of a sealed state, with the raw ``inputResponses`` of the retry.
+) -> ReopenedRound | str:
+    """The round of a sealed state, with the raw ``inputResponses`` of the retry; the reason if it does not open.
 
-    None if the state is not ours for this call. The call's counts continue.
+    The call's counts continue.
     """
     opened = request_state.unseal_round(state, pending, text, now)
-    if opened is None:
-        return None
+    if isinstance(opened, str):
+        return opened
     pending.rounds, pending.shown, pending.key = opened.rounds, opened.shown, opened.call
     # if the round was only put off, the previous try has had its answer, so this try's own time counts
     if opened.replies is None:
@@ -323,7 +322,7 @@ class Exchange:
             declaration.offer,
         )
         pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
-        pending.trace = trace_of(f) or self.state.traces.get(stream, "")
+        self.state.note_trace(pending, f, stream)
         ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
         own_token = self.state.own_token(pending)
         if own_token is not None:
@@ -352,13 +351,12 @@ class Exchange:
         return self.unasked.arrive(pending, answers, f.changed(payload=params), bare)
 
     def _reopen(self, pending: Pending, state: bytes, answers: bytes | None, now: float) -> Effects:
-        """Reopen a sealed round (R68). A state that our key does not open for this very call is an error."""
+        """Reopen a sealed round (R68). A state that does not open here for this very call is an error."""
         back = reopen_round(self.state, pending, rawjson.string(state), answers, now)
-        if back is None:
-            fault = frames.error(
-                pending.id, results.BAD_PARAMS, "requestState does not belong to this call or has expired"
-            )
-            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.stream, fault, True)]
+        if isinstance(back, str):
+            refused = frames.error(pending.id, results.BAD_PARAMS, back)
+            note = Note("state.refused", {"server": self.state.server, "fault": back})
+            return [note, ToClient(pending.stream, refused, True)]
         extra = _size(back.asked, back.state, back.returned)
         if (full := self.state.call_fault(pending.size + extra)) is not None:
             return self.state.refusal(pending, full)

@@ -1,8 +1,9 @@
 """Pure. Sealed ``requestState``: a round that the client carries, bound to this gate and its call (R68, T8).
 
-The state is encrypted with AES-256-GCM. The text is ``sg1.`` and the base64url of nonce and ciphertext. The server,
-caller, method and params digest are the associated data, so a state does not open for any other call. The process keeps
-nothing.
+The state is encrypted (``seals.py``). The server, caller, method and params digest are the associated data, so a state
+does not open for any other call. The process keeps nothing, so any gate with the key can continue the round. The
+exception is the requestState of a stdio server: that server is a child of one gate process, and another process would
+give the state to a server that did not write it.
 
 A round leaves with questions for the client, or is put off while reviewers decide. In the second case, the client gets
 only a state and retries.
@@ -10,8 +11,6 @@ only a state and retries.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping
@@ -20,12 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.protocol import rawjson, server_requests
-from samplegate.protocol.rounds import ROOTS, ForwardRound, Returned, Round, SealedDecision
+from samplegate.protocol.rounds import ROOTS, CallDrawn, ForwardRound, Returned, Round, SealedDecision
+from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session_state import Pending, SessionState
 
-PREFIX: Final = "sg1."
-NONCE_BYTES: Final = 12  # for AES-GCM; random, so one key is good for 2**32 states
-KEY_BYTES: Final = 32
 LIFETIME: Final = 900.0  # seconds that a user at the client has to answer; the server's own state rarely lives longer
 UNBOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Members of params that differ between tries."""
@@ -70,6 +67,10 @@ class SealedRound(msgspec.Struct, frozen=True, array_like=True):
     """``input_required`` results that the client has got in this call, including this one."""
     replies: dict[str, str] | None = None
     """The client's earlier answers, raw JSON by key, if the round is only put off and asks nothing now."""
+    local: bool = False
+    """Whether only the gate process that sealed it can continue it, because ``state`` is of a stdio server."""
+    drawn: tuple[CallDrawn, ...] = ()
+    """What the call has drawn on limits per call. Another gate counts on from there."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -105,31 +106,28 @@ def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def seal(round: SealedRound, binding: Binding, *, key: bytes, nonce: bytes) -> str:
+UNKNOWN: Final = "requestState does not belong to this call or has expired"
+FOREIGN: Final = (
+    "requestState belongs to another gate, or to one that has ended; retry the call from the start, without"
+    " requestState and inputResponses"
+)
+
+
+def seal(round: SealedRound, binding: Binding, *, keys: SealKeys, nonce: bytes) -> str:
     """The round as opaque text."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    sealed = AESGCM(key).encrypt(nonce, msgspec.json.encode(round), binding.data())
-    return PREFIX + base64.urlsafe_b64encode(nonce + sealed).decode()
+    return keys.seal(msgspec.json.encode(round), data=binding.data(), nonce=nonce)
 
 
-def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRound | None:
-    """The round; None if the text is not ours, was changed, belongs to another call, or is too old."""
-    if not text.startswith(PREFIX):
-        return None
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
+def unseal(text: str, binding: Binding, *, keys: SealKeys, now: float) -> SealedRound | str:
+    """The round; the reason if the text is not ours, was changed, belongs to another call or gate, or is too old."""
+    opened = keys.open(text, data=binding.data())
     try:
-        data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
-        # base64 with unused bits set: not the text that we wrote (R63)
-        if base64.urlsafe_b64encode(data).decode() != text.removeprefix(PREFIX):
-            return None
-        opened = AESGCM(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], binding.data())
-        round = msgspec.json.decode(opened, type=SealedRound)
-    except (InvalidTag, binascii.Error, ValueError):
-        return None
-    return round if now < round.expires else None
+        round = None if opened is None else msgspec.json.decode(opened.content, type=SealedRound)
+    except ValueError:
+        return UNKNOWN
+    if opened is None or round is None or now >= round.expires:
+        return UNKNOWN
+    return FOREIGN if round.local and opened.foreign else round
 
 
 MAX_PARKED: Final = 512 * 1024
@@ -182,8 +180,10 @@ def seal_round(
         call=pending.key,
         shown=pending.shown + 1,
         replies=_replies(round) if is_put_off(round, conclusion) else None,
+        local=server_state is not None and not state.streams,
+        drawn=conclusion.drawn,
     )
-    return seal(body, bound, key=state.key, nonce=conclusion.nonce)
+    return seal(body, bound, keys=state.keys, nonce=conclusion.nonce)
 
 
 def _key(round: Round, key: str, conclusion: ForwardRound, wall: float) -> SealedKey:
@@ -208,10 +208,12 @@ def _replies(round: Round) -> dict[str, str]:
     return {} if round.returned is None else {key: raw.decode() for key, raw in round.returned.replies.items()}
 
 
-def unseal_round(state: SessionState, pending: Pending, text: str | None, now: float) -> SealedRound | None:
-    """The round of a state that the client returns; None if our key does not open it for this very call (R68)."""
+def unseal_round(state: SessionState, pending: Pending, text: str | None, now: float) -> SealedRound | str:
+    """The round of a state that the client returns; the reason if it does not open here for this very call (R68)."""
     bound = binding(state, pending)
-    return None if text is None or bound is None else unseal(text, bound, key=state.key, now=state.epoch + now)
+    if text is None or bound is None:
+        return UNKNOWN
+    return unseal(text, bound, keys=state.keys, now=state.epoch + now)
 
 
 def read_returned(state: SessionState, round: SealedRound, answers: bytes | None, now: float) -> Returned:
@@ -223,7 +225,8 @@ def read_returned(state: SessionState, round: SealedRound, answers: bytes | None
         given = {} if answers is None or answers[:1] != b"{" else rawjson.fields(answers)
         replies = {key: bytes(raw) for key, raw in given.items() if key in seen}
     ids = {key: sealed.decision_id for key, sealed in round.keys.items() if sealed.method != ROOTS}
-    return Returned(replies, seen, ids, {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews})
+    reviews = {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews}
+    return Returned(replies, seen, ids, reviews, round.drawn)
 
 
 def _seen(state: SessionState, key: SealedKey, now: float) -> SealedDecision:

@@ -50,7 +50,9 @@ class Origin(msgspec.Struct, frozen=True):
     calls: tuple[Call, ...] = ()
     """The calls to which a request may belong: one is certain, several are candidates, none is in flight if empty."""
     trace: str = ""
-    """The W3C trace context of that request, for the record only."""
+    """The W3C trace context of that request, for the record and for spans only."""
+    ambient: str = ""
+    """The trace context of the HTTP request with the call, if ``trace`` is another one, from ``_meta``."""
 
 
 class SamplingRequest(msgspec.Struct, frozen=True):

@@ -64,6 +64,14 @@ class SealedDecision(msgspec.Struct, frozen=True):
     """The reviews opened or joined for the key, by stage and rule (``PendingRequest.reviews``)."""
 
 
+class CallDrawn(msgspec.Struct, frozen=True, array_like=True):
+    """What a call has drawn on a limit per call, in units."""
+
+    limit: str
+    key: str
+    units: int
+
+
 class Returned(msgspec.Struct, frozen=True):
     """A sealed round that the client's retry reopened, after the client was asked or the round was only put off."""
 
@@ -76,6 +84,8 @@ class Returned(msgspec.Struct, frozen=True):
     """
     reviews: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """The reviews opened or joined earlier for a request, by its key, then as in ``SealedDecision``."""
+    drawn: tuple[CallDrawn, ...] = ()
+    """What the call had drawn on limits per call, at whatever gate."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -114,6 +124,8 @@ class Round(msgspec.Struct, frozen=True):
 
     None if the call is unknown or too large to keep.
     """
+    request_id: str | int | None = None
+    """The JSON-RPC ID of a pushed request, as the server chose it."""
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -143,6 +155,8 @@ class ForwardRound(msgspec.Struct, frozen=True):
     """By key of every request. For keys that the client was asked before, the earlier sealed decision stays valid."""
     policy_hash: str
     nonce: bytes
+    drawn: tuple[CallDrawn, ...] = ()
+    """What the call has drawn on limits per call."""
 
 
 Conclusion: TypeAlias = Settled | ForwardRound

@@ -276,6 +276,7 @@ class Pushes(msgspec.Struct, eq=False):
             state.revision,
             tuple(distinct),
             calls[0].trace if len(calls) == 1 else "",
+            calls[0].ambient if len(calls) == 1 else "",
         )
         asked = item(f.method, f.payload, origin, state.offered)
         called = min((p.started for p in calls), default=None)
@@ -292,6 +293,7 @@ class Pushes(msgspec.Struct, eq=False):
             call_ids=state.call_ids(calls),
             session=state.token,
             arguments=calls[0].arguments if len(calls) == 1 else None,
+            request_id=f.id,
         )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
         push.size = size + len(round.arguments or b"")
@@ -433,6 +435,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             pending.revision if pending.modern else state.revision,
             calls,
             pending.trace,
+            pending.ambient,
         )
         items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:

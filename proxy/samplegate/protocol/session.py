@@ -52,7 +52,6 @@ from samplegate.protocol.session_state import (
     call_and_token,
     kept,
     request_id,
-    trace_of,
     with_client_id,
 )
 
@@ -523,7 +522,7 @@ class Session:
         )
         if pending.frame is not None:
             pending.size += 2 * len(f.raw)  # its params may be parsed from it
-        pending.trace = trace_of(f) or self.state.traces.get(stream, "")
+        self.state.note_trace(pending, f, stream)
         own_token = self.state.own_token(pending)
         if own_token is None:
             return self.state.send(pending, f)

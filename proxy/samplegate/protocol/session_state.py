@@ -32,6 +32,7 @@ from samplegate.protocol.frames import (
 from samplegate.protocol.rawjson import Malformed, lookup, string
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin
 from samplegate.protocol.rounds import Effect, Effects, Later, Note, ToClient, ToServer
+from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.strictjson import separators
 
 MIB: Final = 1024 * 1024
@@ -94,6 +95,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Modern: whether the request asked for log messages."""
     trace: str = ""
     """The client's W3C trace context, as received."""
+    ambient: str = ""
+    """As in ``Origin``."""
     key: str = ""
     """The name of the call for limits per call, the same for all its rounds and retries (R16); set by its first round.
     """
@@ -630,13 +633,13 @@ class SessionPolicy(Protocol):
 class SessionState(msgspec.Struct, eq=False):
     """State shared by ``session.py`` and its parts.
 
-    ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` plus the session's time is wall time.
+    ``token`` is random; ``keys`` seal forwarded rounds; ``epoch`` plus the session's time is wall time.
     """
 
     policy: SessionPolicy
     server: str
     token: str
-    key: bytes
+    keys: SealKeys
     epoch: float = 0.0
     caller: str = "local"
     maps_ids: bool = False
@@ -651,7 +654,7 @@ class SessionState(msgspec.Struct, eq=False):
     callers: dict[int, str] = msgspec.field(default_factory=dict)
     """The caller of each client stream that does not belong to ``caller``."""
     traces: dict[int, str] = msgspec.field(default_factory=dict)
-    """The trace context of a client stream, if its transport gave one."""
+    """The trace context of a client stream, if its HTTP request has one in a header."""
     revision: str = ""
     """The negotiated legacy revision; empty until ``initialize`` is answered."""
     client: ClientCapabilities = ClientCapabilities()
@@ -714,7 +717,13 @@ class SessionState(msgspec.Struct, eq=False):
     def origin(self, pending: Pending) -> Origin:
         """The origin of requests during a modern call."""
         calls = () if pending.call is None else (pending.call,)
-        return Origin(self.server, pending.caller, "modern", pending.revision, calls, pending.trace)
+        return Origin(self.server, pending.caller, "modern", pending.revision, calls, pending.trace, pending.ambient)
+
+    def note_trace(self, pending: Pending, f: Frame, stream: int) -> None:
+        """Note the trace contexts of a client's request: that in ``_meta``, or else that of its HTTP request."""
+        ambient = self.traces.get(stream, "")
+        pending.trace = trace_of(f) or ambient
+        pending.ambient = ambient if ambient != pending.trace else ""
 
     def caller_on(self, stream: int) -> str:
         """The caller on a client's stream."""

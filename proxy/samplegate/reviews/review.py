@@ -97,6 +97,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     policy_hash: str
     decision_id: str
     """The decision log's ID of the request that opened the review."""
+    traceparent: str = ""
+    """The trace context (W3C) of that request's span, if it is exported."""
     server: str
     caller: str
     era: Era

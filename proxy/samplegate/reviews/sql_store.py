@@ -9,11 +9,25 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 
 from samplegate.policy.schema import Stage
 from samplegate.reviews import review as states
@@ -54,6 +68,12 @@ What: TypeAlias = Literal[
     "untold",
 ]
 
+ENDED_SESSION: Final = "ended session "
+"""The beginning of a fact's name: ``number`` is when it expires, ``value`` the hash of its token."""
+FAILED_SIGN_INS: Final = "failed sign-ins of "
+"""The beginning of a fact's name: ``value`` is how many count at the time ``number`` (in milliseconds)."""
+FORGOTTEN: Final = 86_400.0
+MAX_ENDED: Final = 10_000
 LEADER: Final = "leader of "
 """The beginning of a fact's name: ``number`` is the end of the lease in milliseconds, ``value`` its holder."""
 PROCESS: Final = 32  # characters of a waiter's name that identify its process
@@ -368,6 +388,47 @@ class SqlReviewStore:
         with self.database.reading() as db:
             return {reviewer: (count, oldest) for reviewer, count, oldest in db.execute(statement)}
 
+    # -- the page
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def end_session(self, id: str, *, token: str, until: float) -> None:
+        with self.database.claiming() as db:
+            db.execute(delete(FACTS).where(_named(ENDED_SESSION), FACTS.c.number <= self.database.now(db)))
+            values = {"name": f"{ENDED_SESSION}{id}", "number": ceil(until), "value": token.encode()}
+            db.execute(_upsert(db, values))
+
+    def ended_sessions(self) -> Sequence[tuple[str, str, float]]:
+        with self.database.reading() as db:
+            ended = select(FACTS).where(_named(ENDED_SESSION), FACTS.c.number > self.database.now(db))
+            rows = db.execute(ended.order_by(FACTS.c.number.desc()).limit(MAX_ENDED)).all()
+        return [(row.name.removeprefix(ENDED_SESSION), row.value.decode(), float(row.number)) for row in rows]
+
+    def failed_sign_in(self, buckets: Mapping[str, tuple[float, float]]) -> float:
+        names = sorted(storable_text(f"{FAILED_SIGN_INS}{name}") for name in buckets)
+        paces = {storable_text(f"{FAILED_SIGN_INS}{name}"): pace for name, pace in buckets.items()}
+        with self.database.claiming() as db:
+            for (
+                name
+            ) in names:  # in their order, and before they are read, so that two transactions never wait in a circle
+                values = {"name": name, "number": 0, "value": b"0"}
+                db.execute(_upsert(db, values, changed={"name": name}))
+            now = self.database.now(db)
+            idle = FACTS.c.number <= round((now - FORGOTTEN) * 1_000)
+            rows = {row.name: row for row in db.execute(select(FACTS).where(FACTS.c.name.in_(names)))}
+            spent: dict[str, float] = {}
+            for name in names:
+                _, rate = paces[name]
+                since = rows[name].number / 1_000
+                spent[name] = max(0.0, float(rows[name].value) - max(0.0, now - since) * rate)
+            wait: float = max((spent[name] + 1 - burst) / rate for name, (burst, rate) in paces.items())
+            if wait > 0:
+                return wait
+            for name in names:
+                changed = {"number": round(now * 1_000), "value": repr(spent[name] + 1).encode()}
+                db.execute(update(FACTS).where(FACTS.c.name == name).values(**changed))
+            db.execute(delete(FACTS).where(_named(FAILED_SIGN_INS), FACTS.c.name.not_in(names), idle))
+        return 0.0
+
     # -- deliveries
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -455,6 +516,19 @@ class SqlReviewStore:
                 _update_delivery(
                     db, kept.id, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=storable_text(said)
                 )
+
+
+def _named(begin: str) -> ColumnElement[bool]:
+    return FACTS.c.name.startswith(begin, autoescape=True)
+
+
+def _upsert(db: Connection, values: Mapping[str, Any], changed: Mapping[str, Any] | None = None) -> Executable:
+    """Write a fact, or change an existing one: by default, to the same values."""
+    changes = dict(values if changed is None else changed)
+    if db.dialect.name == "postgresql":
+        fact = postgresql.insert(FACTS).values(**values)
+        return fact.on_conflict_do_update(index_elements=[FACTS.c.name], set_=changes)
+    return sqlite.insert(FACTS).values(**values).on_conflict_do_update(index_elements=[FACTS.c.name], set_=changes)
 
 
 def _found(db: Connection, id: str) -> Review | None:

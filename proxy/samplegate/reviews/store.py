@@ -119,6 +119,18 @@ class ReviewTransactions(Protocol):
         """By reviewer: how many reviews are pending, and when the oldest was created."""
         ...
 
+    def end_session(self, id: str, *, token: str, until: float) -> None:
+        """End a session of the page before it expires (``until``). ``token`` is the hash of its token."""
+
+    def ended_sessions(self) -> Sequence[tuple[str, str, float]]:
+        """Sessions that were ended and have not expired: ID, token and expiry. The last ones, if there are many."""
+        ...
+
+    def failed_sign_in(self, buckets: Mapping[str, tuple[float, float]]) -> float:
+        """Count a wrong token on each of these buckets (burst, and rate per second), unless one of them has no room.
+        Returns the seconds to wait, 0 if it was counted."""
+        ...
+
     def lead(self, roles: Sequence[str], *, holder: str, seconds: float) -> Sequence[str]:
         """Take or renew the lease of these roles: one process at a time delivers to a reviewer, and one expires
         reviews. Returns the roles that ``holder`` has now. In a store of one machine, every process has them all."""

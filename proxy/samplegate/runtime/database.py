@@ -1,7 +1,10 @@
-"""The watch over the shared database: whether it can be reached, and whether a standby may lose what was confirmed."""
+"""The watch over the shared database: whether it can be reached, whether a standby may lose what was confirmed, and
+which tokens were withdrawn at another gate."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 import anyio
@@ -9,40 +12,78 @@ import anyio.to_thread
 
 from samplegate.runtime.process import ProcessContext
 
-INTERVAL: Final = 30.0
+INTERVAL: Final = 5.0
 """Seconds between two looks."""
 PATIENCE: Final = 5.0
+WITHDRAWN: Final = "withdrawn token "
+"""The beginning of a fact's name; the rest is the SHA-256 hash of the token in hex."""
+MAX_WITHDRAWN: Final = 100_000
+
+_WITHDRAWN: Final = "SELECT substr(name, %s) FROM review_facts WHERE name >= %s AND name < %s LIMIT %s"
+_WITHDRAW: Final = (
+    "INSERT INTO review_facts(name, number) SELECT name, extract(epoch FROM clock_timestamp())::bigint"
+    " FROM unnest(%s::text[]) name ON CONFLICT DO NOTHING"
+)
+_ALLOW: Final = "DELETE FROM review_facts WHERE name = ANY(%s::text[])"
 
 
 class DatabaseWatch:
-    """The watch of one process. What it finds is logged once, in the metrics, and among the problems of the status."""
+    """The watch of one process. What it finds is logged once, in the metrics, and among the problems of the status.
 
-    def __init__(self, context: ProcessContext, url: str) -> None:
+    ``changed`` is called when tokens were withdrawn or allowed again at another gate.
+    """
+
+    def __init__(
+        self, context: ProcessContext, url: str, changed: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
         from samplegate.postgres.connection import PostgresConnection
 
         self._context = context
+        self._changed = changed
         self._connection = PostgresConnection(url)
-        self._limiter = anyio.CapacityLimiter(1)
+        self._one_at_a_time = threading.Lock()
         self._fault: str | None = None
         self._standby: str | None = None
+        self._withdrawn: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Look at the start and every ``INTERVAL`` seconds, until cancelled."""
         try:
             while True:
-                await anyio.to_thread.run_sync(self._look, limiter=self._limiter, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
                 self._tell()
+                if self._withdrawn != self._context.withdrawn:
+                    self._context.withdrawn = self._withdrawn
+                    if self._changed is not None:
+                        await self._changed()
                 await anyio.sleep(INTERVAL)
         finally:
             self._connection.close()
+
+    async def withdraw(self, gone: Collection[str], allowed: Collection[str]) -> None:
+        """Withdraw tokens (hashes in hex) at all gates, and allow others again. Never raises: a failure is logged."""
+        from samplegate.postgres.faults import PostgresFault
+
+        def write() -> None:
+            with self._one_at_a_time, self._connection.transaction(lambda: PATIENCE) as db:
+                db.execute(_WITHDRAW, (sorted(f"{WITHDRAWN}{digest}" for digest in gone),))
+                db.execute(_ALLOW, (sorted(f"{WITHDRAWN}{digest}" for digest in allowed),))
+
+        try:
+            await anyio.to_thread.run_sync(write)
+        except PostgresFault as problem:
+            self._context.log.error("database.tokens_not_withdrawn", problem=str(problem), tokens=len(gone))
 
     def _look(self) -> None:
         from samplegate.postgres.faults import PostgresFault
         from samplegate.postgres.maintenance import standby_warning
 
+        reading = self._connection.transaction(lambda: PATIENCE, "REPEATABLE READ, READ ONLY")
         try:
-            with self._connection.transaction(lambda: PATIENCE, "REPEATABLE READ, READ ONLY") as db:
+            with self._one_at_a_time, reading as db:
                 self._standby = standby_warning(db)
+                where = (len(WITHDRAWN) + 1, WITHDRAWN, f"{WITHDRAWN}~", MAX_WITHDRAWN)
+                self._withdrawn = frozenset(digest for (digest,) in db.execute(_WITHDRAWN, where).fetchall())
             self._fault = None
         except PostgresFault as problem:
             self._fault = str(problem)
@@ -50,13 +91,12 @@ class DatabaseWatch:
     def _tell(self) -> None:
         context, place = self._context, self._connection.place
         found = tuple(f"database {place}: {problem}" for problem in (self._fault, self._standby) if problem is not None)
-        context.metrics.set("samplegate_database_up", float(self._fault is None))
+        context.metrics.set("samplegate_database_failing", float(self._fault is not None))
         context.metrics.set("samplegate_database_standby_asynchronous", float(self._standby is not None))
         for problem in found:
             if problem not in context.database_problems:
-                (context.log.error if problem.endswith(str(self._fault)) else context.log.warning)(
-                    "database.problem", problem=problem
-                )
+                say = context.log.error if problem.endswith(str(self._fault)) else context.log.warning
+                say("database.problem", problem=problem)
         if context.database_problems and not found:
             context.log.info("database.works", place=place)
         context.database_problems = found

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
@@ -31,12 +31,20 @@ from samplegate.policy import redaction
 from samplegate.policy.file import load
 from samplegate.policy.match import CompiledPolicy, compile_policy
 from samplegate.policy.redaction import Redactor
+from samplegate.protocol.seals import INSTANCE_BYTES, KEY_BYTES, SealKeys
 from samplegate.runtime import secret_patterns
 from samplegate.sampler import litellm_prices
 from samplegate.sampler.client import Models, load_rule_scripts
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics
 from samplegate.telemetry.observers import LimitMetrics, Tally
+
+if TYPE_CHECKING:
+    from samplegate.telemetry.otlp import Traces
+
+
+LAST_SPANS: Final = 0.2
+"""Seconds that the summary and the last metrics wait for the export of spans. The process itself waits longer."""
 
 
 class Rules(msgspec.Struct, eq=False):
@@ -64,8 +72,9 @@ class ReloadTarget(Protocol):
 
 
 class ProcessContext:
-    """State of one process. ``key`` encrypts sealed rounds (32 bytes). The default is random, so that no other process
-    can open them. ``gate_file``: what a gate of a run tells about itself. ``fail_on``: what the summary lists."""
+    """State of one process. ``keys`` encrypt sealed rounds, 32 bytes each: the first seals, all open. The default is a
+    random key, so that no other process can open them. ``gate_file``: what a gate of a run tells about itself.
+    ``fail_on``: what the summary lists."""
 
     def __init__(
         self,
@@ -77,11 +86,12 @@ class ProcessContext:
         log: EventLog,
         cassette: Cassette | None = None,
         playback: Playback | None = None,
-        key: bytes | None = None,
+        keys: Sequence[bytes] = (),
         metrics: Metrics | None = None,
         gate_file: GateFile | None = None,
         fail_on: Sequence[FailOn] = STRICT,
         settings_hash: str = "",
+        traces: Traces | None = None,
     ) -> None:
         self.rules = rules
         self.state = state
@@ -89,6 +99,8 @@ class ProcessContext:
         """The URL of the shared database; None without one."""
         self.database_problems: tuple[str, ...] = ()
         """What the watch over the database has found last."""
+        self.withdrawn: frozenset[str] = frozenset()
+        """Hashes (SHA-256 in hex) of tokens that were withdrawn at a gate with the same database."""
         self.decisions = decisions
         self.settings_hash = settings_hash
         """The hash of the settings in force; empty if there are none."""
@@ -96,8 +108,10 @@ class ProcessContext:
         self.cassette = cassette
         self.playback = playback
         """A cassette that answers in place of models and clients."""
-        self.key = key if key is not None else secrets.token_bytes(32)
+        self.keys = SealKeys(keys or (secrets.token_bytes(KEY_BYTES),), secrets.token_bytes(INSTANCE_BYTES))
         self.metrics = Metrics() if metrics is None else metrics
+        self.traces = traces
+        """The export of spans; None if traces are off."""
         self.tally = Tally(self.metrics, fail_on)
         self.gate_file = gate_file
         self.run = "" if gate_file is None else gate_file.state.run
@@ -113,6 +127,7 @@ class ProcessContext:
         """The review service, if the process has one."""
         self._conversations: set[ReloadTarget] = set()
         self._retired: set[Rules] = set()
+        rules.models.report_failed_starts(self._worker_failed)
         self.publish()
 
     def enter(self, conversation: ReloadTarget) -> None:
@@ -139,6 +154,7 @@ class ProcessContext:
         brakes = self.brakes if same else BrakeState(rules.compiled.policy.brakes)
         old, self.rules, self.brakes = self.rules, rules, brakes
         self._retired.add(old)
+        rules.models.report_failed_starts(self._worker_failed)
         self.admission.update_limits(rules.compiled.limit_specs)
         self.limit_metrics.update_limits(rules.compiled.limit_specs)
         for conversation in list(self._conversations):
@@ -153,6 +169,9 @@ class ProcessContext:
         if rules is not self.rules and not rules.open and rules in self._retired:
             self._retired.discard(rules)
             await rules.models.aclose()
+
+    def _worker_failed(self, problem: str) -> None:
+        self.log.error("sampler.not_started", problem=problem)
 
     def first_answer(self) -> None:
         """Note that a server has answered a request."""
@@ -189,12 +208,16 @@ class ProcessContext:
             self.cassette.add_record(record)
 
     async def aclose(self) -> None:
-        """Close the models, the limits and the decision log. Reservations that are not settled stay charged at their
-        upper bound."""
+        """Close the models, the limits and the decision log, and send the last spans. Reservations that are not settled
+        stay charged at their upper bound."""
+        if self.traces is not None:
+            self.traces.close(0.0)  # a thread sends them meanwhile
         for rules in (self.rules, *self._retired):
             await rules.models.aclose()
         await self.admission.aclose()
         await self.decisions.aclose()
+        if self.traces is not None:
+            self.traces.close(LAST_SPANS)
 
 
 def load_policy(

@@ -13,7 +13,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -48,12 +48,15 @@ class People:
         self._people: dict[bytes, Person] = {}
         self.put(settings)
 
-    def put(self, settings: PeopleSettings) -> None:
-        """Replace the reviewers at a reload. The sessions and streams of removed reviewers end."""
+    def put(self, settings: PeopleSettings, withdrawn: Container[str] = ()) -> None:
+        """Replace the reviewers at a reload, except those with ``withdrawn`` tokens (SHA-256 in hex). The sessions and
+        streams of removed reviewers end."""
         from samplegate.reviews.web.context import Person
 
         self._people = {
-            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens
+            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers)
+            for token in settings.tokens
+            if token.sha256 not in withdrawn
         }
 
     def person(self, token: str) -> Person | None:

@@ -61,6 +61,7 @@ from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
+from samplegate.telemetry.traces import open_traces
 from samplegate.text import escaped, print_line
 from samplegate.transport.http_client.health import Health
 from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
@@ -140,7 +141,7 @@ def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file
     settings = loaded.settings
     warned: list[str] = []
     headers, oauth, environment = ({}, None, loaded.environment) if args.url is None else _headers(args, loaded, warned)
-    rules = read_rules(args.policy, environment)
+    rules = read_rules(args.policy, environment, settings.model_workers)
     no_log = settings.decision_log is None and settings.state == Path()
     if no_log:
         warned.append(NO_LOG)
@@ -207,12 +208,13 @@ def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, 
     return {name: value for name, value in environment.items() if name not in hidden}
 
 
-def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
-    """Load a policy and build everything it needs, without starting anything. Raises PolicyError, or Unavailable for an
-    unreadable file."""
+def read_rules(file: Path, environment: Mapping[str, str], workers: int) -> Rules:
+    """Load a policy and build everything it needs, without starting anything. ``workers``: the maximum number of model
+    workers. Raises PolicyError, or Unavailable for an unreadable file."""
     policy = load_policy(_text(file), file=str(file), environment=environment, missing="error")
     compiled = compile_loaded(policy, file.parent)
-    return Rules(policy, compiled, Models(policy.policy.models, folder=file.parent, environment=environment))
+    models = Models(policy.policy.models, folder=file.parent, environment=environment, workers=workers)
+    return Rules(policy, compiled, models)
 
 
 def _text(file: Path) -> str:
@@ -732,6 +734,7 @@ async def _main(run: Run) -> int:
         gate_file=run.gate_file,
         fail_on=run.fail_on or STRICT_WORDS,
         settings_hash=settings_hash(run.settings),
+        traces=open_traces(os.environ, metrics, run.log),
     )
     run.log.count_dropped(context.metrics)
     page = _review_page(run, context)
@@ -797,12 +800,14 @@ async def _main(run: Run) -> int:
     return _finish(run, wiring, file, *codes)
 
 
-def database_watches(context: ProcessContext) -> Iterator[DatabaseWatch]:
-    """The watch over the shared database, if the process has one."""
+def database_watches(
+    context: ProcessContext, changed: Callable[[], Awaitable[object]] | None = None
+) -> Iterator[DatabaseWatch]:
+    """The watch over the shared database, if the process has one. ``changed``: see ``DatabaseWatch``."""
     if context.database is not None:
         from samplegate.runtime.database import DatabaseWatch
 
-        yield DatabaseWatch(context, context.database)
+        yield DatabaseWatch(context, context.database, changed)
 
 
 def _import_status() -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from samplegate.audit.record import MAX_CALLS, MAX_NAME, Record
 from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
-from samplegate.gate.ports import Ports
+from samplegate.gate.ports import Ports, RequestSpan
 from samplegate.gate.request import PendingRequest
 from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.ledger import Draw, Refused, Reserved
@@ -33,7 +33,6 @@ from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.runtime.relay import Relay
-from samplegate.sampler.client import Models
 from samplegate.telemetry.log import Level
 from samplegate.telemetry.observers import COUNTED, NoteLog
 
@@ -62,13 +61,14 @@ class SessionWiring:
         self.context = context
         self.server = server
         self._realm = realm
+        self._transport = "tcp" if streams else "pipe"
         self._observe = observe
         self.notes = NoteLog(context.log, context.metrics, server)
         self.state = SessionState(
             SessionRules(context.rules.compiled),
             server,
             secrets.token_hex(4),
-            context.key,
+            context.keys,
             epoch=time.time() - time.monotonic(),
             caller=caller,
             maps_ids=maps_ids,
@@ -126,9 +126,11 @@ class SessionWiring:
     def _gate_of(self, rules: Rules) -> Gate:
         context = self.context
         ports = Ports(
-            sample=partial(self._sample, rules.models),
+            sample=partial(self._sample, rules),
             reserve=partial(self._reserve, rules),
             settle=partial(self._settle, rules),
+            call_drawn=self.context.admission.call_drawn,
+            restore_drawn=self.context.admission.restore_drawn,
             when_lost=self.context.admission.when_lost,
             progress=self.relay.tokens,
             note=self._note,
@@ -142,6 +144,7 @@ class SessionWiring:
             realm=self._realm,
             replay=None if context.playback is None else context.playback.answer_forwarded,
             reviews=context.reviews,
+            trace=None if context.traces is None else partial(context.traces.spans.start, transport=self._transport),
         )
         return Gate(rules.compiled, rules.hash, ports, context.brakes, self.rounds)
 
@@ -209,24 +212,33 @@ class SessionWiring:
         except Exception:  # the port never raises; the settlement itself succeeded
             self.context.log.error("metrics.failed", exc_info=True)  # noqa: G201
 
-    async def _sample(self, models: Models, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
+    async def _sample(
+        self, rules: Rules, request: SampleRequest, heard: Callable[[int], None], span: RequestSpan | None
+    ) -> SampleResult:
         metrics, started, first = self.context.metrics, time.monotonic(), True
+        name = request.model
+        result: SampleResult | None = None
+        exemplar = None if span is None else {"trace_id": span.trace_id, "span_id": span.span_id}
+        call = None if span is None else span.model_call(name, rules.compiled.model(name), request.params)
 
         def on_tokens(tokens: int) -> None:
             nonlocal first
             if first:
                 first = False
-                metrics.observe("samplegate_model_first_token_seconds", time.monotonic() - started, model=request.model)
+                metrics.observe("samplegate_model_first_token_seconds", time.monotonic() - started, model=name)
             heard(tokens)
 
         try:
-            answer = await (self.context.playback or models).sample(request, on_tokens)
+            answer = result = await (self.context.playback or rules.models).sample(request, on_tokens)
         finally:
-            metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
+            elapsed = time.monotonic() - started
+            metrics.observe("samplegate_model_call_duration_seconds", elapsed, exemplar, model=name)
+            if call is not None:
+                call.end(result)
         for direction in ("input", "output"):
             tokens = getattr(answer, f"{direction}_tokens", None)
             if tokens:
-                metrics.count("samplegate_model_tokens_total", tokens, model=request.model, direction=direction)
+                metrics.count("samplegate_model_tokens_total", tokens, model=name, direction=direction)
         return answer
 
     async def _record(self, record: Record) -> None:
@@ -271,7 +283,8 @@ def _level(record: Record) -> Level:
 
 def _log_fields(record: Record) -> dict[str, Any]:
     fields = ("decision_id", "server", "caller", "session", "kind", "effect", "rule", "outcome", "reason", "detail")
-    found = {name: value for name in (*fields, "model", "refused_by") if (value := getattr(record, name))}
+    last = ("model", "refused_by", "trace_id", "span_id")
+    found = {name: value for name in (*fields, *last) if (value := getattr(record, name))}
     tools = ", ".join(call.tool or call.method for call in record.calls[:MAX_CALLS])[:MAX_NAME]
     return {**found, "tool": tools} if tools else found
 

@@ -324,7 +324,7 @@ class StatusSource:
         if context.rules.policy.policy.reviewers:
             reviews = await anyio.to_thread.run_sync(partial(state_reviews, settings.reviews, now))
         servers = found.by_server.values() if self._servers is None else self._servers(found)
-        worker, log = context.rules.models.worker, context.decisions
+        log = context.decisions
         return GateStatus(
             command=self._command,
             instance=INSTANCE,
@@ -343,6 +343,6 @@ class StatusSource:
             requests=found.requests,
             limits=limit_rows(own, specs, now, waiting),
             reviews=reviews,
-            worker=worker,
+            workers=context.rules.models.workers,
             decision_log=LogStatus(path=log.place(now), waiting=log.waiting, problem=log.problem()),
         )

@@ -1,4 +1,4 @@
-"""The sampler's client: asks a policy's models through a worker process, which the first request starts.
+"""The sampler's client: asks a policy's models through worker processes, which requests start.
 
 A failure is a value (``SampleFailed``), never an exception. Cancelling ``sample`` ends the HTTP call. ``scripted``
 models are answered here, from case files that ``policy/script.py`` parses, and need no worker.
@@ -11,6 +11,7 @@ import contextlib
 import socket
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,15 +24,8 @@ from samplegate.policy.prompt import Failure, SampleFailed, SampleRequest, Sampl
 from samplegate.policy.schema import AnswerRule, Model, Policy
 from samplegate.policy.script import MAX_BYTES, Script, parse, pick
 from samplegate.sampler.keys import NoKey, key, problem, withheld_names
-from samplegate.sampler.process import (
-    COMMAND,
-    MAX_FRAME,
-    FrameTooLarge,
-    Supervisor,
-    WorkerGone,
-    WorkerProcess,
-    WorkerReply,
-)
+from samplegate.sampler.pool import WorkerPool
+from samplegate.sampler.process import COMMAND, MAX_FRAME, FrameTooLarge, WorkerGone, WorkerProcess, WorkerReply
 from samplegate.sampler.worker.errors import sentence
 from samplegate.sampler.worker.request import UnsupportedRequest, call
 
@@ -91,7 +85,6 @@ NOT_READY: Final = (
     "the model worker process was not ready in time; the first start after an installation takes longest. Set warm:"
     " true on the model, or give the rule a longer timeout"
 )
-MAX_CALLS: Final = 64  # at once; the others wait within their own timeouts
 REHEARSAL: Final = 10.0  # seconds for a rehearsal, which takes one or two
 SHAPES: Final = frozenset({"openai", "anthropic", "gemini"})
 """Providers that litellm calls only at ``api_base``, so that a rehearsal reaches no real provider."""
@@ -99,74 +92,81 @@ SHAPES: Final = frozenset({"openai", "anthropic", "gemini"})
 
 class Models:
     """The models of one policy. ``folder`` is the policy's, for relative paths. ``environment`` is the gate's own,
-    including the env file.
+    including the env file. ``workers``: the maximum number of worker processes.
 
     Raises PolicyError with all problems in the files of ``scripted`` models.
     """
 
     def __init__(
-        self, models: Sequence[Model], *, folder: Path, environment: Mapping[str, str], command: Sequence[str] = COMMAND
+        self,
+        models: Sequence[Model],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        workers: int = 1,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self._models = {model.name: model for model in models}
+        self._called = [model for model in models if model.model != SCRIPTED]
         self._folder = folder
         self._environment = dict(environment)
-        self._worker = Supervisor(environment, command)
+        self._pool = WorkerPool(environment, command, workers)
         self._hidden = sorted(withheld_names(environment, models))
         self._scripts: dict[str, Script] = load_scripts(models, folder=folder)
         self._turns: dict[str, Counter[str]] = defaultdict(Counter)
-        self._slots = anyio.Semaphore(MAX_CALLS)
         self._closed = False
 
     @property
-    def pid(self) -> int | None:
-        """The worker's process ID, or None without a worker."""
-        return self._worker.pid
+    def pids(self) -> tuple[int, ...]:
+        """The process IDs of the workers that are ready."""
+        return self._pool.pids
 
     @property
-    def worker(self) -> WorkerStatus | None:
-        """What the worker does now; None if no model needs it."""
-        return self._worker.state() if any(model.model != SCRIPTED for model in self._models.values()) else None
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        """What the workers do now; empty if no model needs one."""
+        return self._pool.states() if self._called else ()
 
     @property
     def wants_warm(self) -> bool:
-        """Whether the policy wants the worker to start before the first request."""
+        """Whether the policy wants a worker to start before the first request."""
         return any(model.warm for model in self._models.values())
 
     def adopt(self, before: Models) -> bool:
-        """Share the worker of the earlier policy; must be called before this object is used. False, without effect, if
-        the environment has changed."""
-        other = before._worker
-        if (other.environment, other.command) != (self._worker.environment, self._worker.command):
+        """Share the workers of the earlier policy; must be called before this object is used. False, without effect, if
+        their environment or maximum number has changed."""
+        old, new = before._pool, self._pool
+        if (old.environment, old.command, old.count) != (new.environment, new.command, new.count):
             return False
-        self._worker = other.shared()
+        self._pool = old.shared()
         return True
+
+    def report_failed_starts(self, report: Callable[[str], None]) -> None:
+        """Call ``report`` with the problem of each worker that cannot start while others run."""
+        self._pool.on_failed_start = report
 
     def problems(self) -> list[str]:
         """Problems that are known at start: a missing key, or a key file that cannot be read."""
-        real = [model for model in self._models.values() if model.model != SCRIPTED]
-        found = ((model.name, problem(model, folder=self._folder, environment=self._environment)) for model in real)
+        found = (
+            (model.name, problem(model, folder=self._folder, environment=self._environment)) for model in self._called
+        )
         return [f"model {name}: {what}" for name, what in found if what is not None]
 
     async def warm(self) -> str | None:
-        """Start the worker before the first request, if any model needs it, and rehearse calls of ``warm`` models.
+        """Start a worker before the first request, if any model needs it, and rehearse calls of ``warm`` models.
         Returns why it did not start, or None.
 
         litellm loads much of itself at its first call of a provider, which takes seconds. A rehearsal makes that call
         to a port that refuses connections.
         """
-        if any(model.model != SCRIPTED for model in self._models.values()):
+        if self._called:
             try:
-                await self._worker.prepare(self._rehearse)
+                await self._pool.prepare(partial(self._rehearse, [model for model in self._called if model.warm]))
             except WorkerGone as why:
                 return str(why)
         return None
 
-    async def _rehearse(self, child: WorkerProcess) -> None:
-        by_shape = {
-            model.model.partition("/")[0]: model.model
-            for model in self._models.values()
-            if model.warm and model.model != SCRIPTED
-        }
+    async def _rehearse(self, models: Sequence[Model], child: WorkerProcess) -> None:
+        by_shape = {model.model.partition("/")[0]: model.model for model in models}
         names = {model if shape in SHAPES else "openai/rehearsal" for shape, model in by_shape.items()}
         with socket.socket() as silent, contextlib.suppress(WorkerGone), anyio.move_on_after(REHEARSAL):
             silent.bind(("127.0.0.1", 0))  # bound but never listening
@@ -199,10 +199,10 @@ class Models:
         return await self._ask(model, asked, request.timeout, _Progress(on_progress))
 
     async def aclose(self) -> None:
-        """End the worker unless other models share it; calls in flight then fail. Takes well under a second."""
+        """End the workers unless other models share them; calls in flight then fail. Takes well under a second."""
         if not self._closed:
             self._closed = True
-            await self._worker.release()
+            await self._pool.release()
 
     async def _play(self, model: Model, request: SampleRequest) -> SampleResult:
         """The script's answer, after its delay. Its turns count from the start of the process."""
@@ -218,13 +218,13 @@ class Models:
     async def _ask(self, model: Model, asked: Mapping[str, Any], timeout: float, progress: _Progress) -> SampleResult:
         starting = False
         with anyio.move_on_after(timeout) as scope:
-            async with self._slots:
+            async with self._pool.slots:
                 frame = await self._frame(model, asked)
                 if isinstance(frame, SampleFailed):
                     return frame
                 try:
                     starting = True
-                    child = await self._worker.running()
+                    child = await self._pool.running(partial(self._rehearse, self._called))
                     starting, progress.sent = False, True
                     left = max(scope.deadline - anyio.current_time(), 0.001)
                     reply = await child.call({**frame, "timeout": left}, progress.tell)

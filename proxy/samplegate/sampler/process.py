@@ -1,4 +1,4 @@
-"""The worker process as the gate sees it: start on demand, restart, calls, cancellation and shutdown.
+"""A worker process as the gate sees it: start, calls, cancellation and shutdown.
 
 Its output is not trusted: lines are bounded and have known shapes. Its stderr is discarded, because litellm logs keys
 and content. Why it could not start is reported in a frame, in our own words.
@@ -11,18 +11,14 @@ import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import anyio
 import msgspec
 
 from samplegate.durations import duration_text
 from samplegate.policy.prompt import Sampled, SampleFailed
-
-if TYPE_CHECKING:
-    from samplegate.status.snapshot import WorkerStatus
 
 COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker.__main__")
 """``-P``: nothing is imported from the working folder, which is the wrapped server's."""
@@ -59,11 +55,12 @@ _replies: Final = msgspec.json.Decoder(WorkerReply)
 
 
 class WorkerProcess:
-    """A running worker, created by ``start``."""
+    """A running worker, created by ``start``. ``on_end`` is called once, before the calls in flight fail."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, on_end: Callable[[], None]) -> None:
         assert process.stdin is not None
         self._process = process
+        self._on_end = on_end
         self._stdin = process.stdin
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[WorkerReply]] = {}
@@ -95,7 +92,9 @@ class WorkerProcess:
         return self._end_reason is None
 
     @staticmethod
-    async def start(environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> WorkerProcess:
+    async def start(
+        environment: Mapping[str, str], command: Sequence[str], on_end: Callable[[], None]
+    ) -> WorkerProcess:
         """Start a worker and wait until it is ready. Raises WorkerGone."""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -111,7 +110,7 @@ class WorkerProcess:
                 f"the worker process cannot be started ({problem.strerror or type(problem).__name__}); check the"
                 " installation"
             ) from None
-        child = WorkerProcess(process)
+        child = WorkerProcess(process, on_end)
         try:
             await asyncio.wait_for(asyncio.shield(child._ready), START_TIMEOUT)
         except TimeoutError:
@@ -185,6 +184,7 @@ class WorkerProcess:
         if self._end_reason is not None:
             return
         self._end_reason = why
+        self._on_end()
         waiting: list[asyncio.Future[WorkerReply] | asyncio.Future[None]] = [*self._waiting.values(), self._ready]
         for one in waiting:
             if not one.done():
@@ -202,7 +202,7 @@ class WorkerProcess:
             self._fail_calls("the worker process sent an invalid reply and was killed; try again")
             self.kill()
         code = await self._ended()
-        self._fail_calls(f"the worker process exited with code {code}; try again, the next request starts a new one")
+        self._fail_calls(f"the worker process exited with code {code}; try again, the next request uses another one")
 
     async def _ended(self) -> int:
         """The exit code of a worker whose output has ended. It is not killed at once, because a kill polls the exit
@@ -250,107 +250,3 @@ def _importable(environment: Mapping[str, str]) -> dict[str, str]:
         return dict(environment)
     paths = [str(root), *filter(None, [environment.get("PYTHONPATH")])]
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
-
-
-FIRST_PAUSE: Final = 1.0  # seconds after a failed start, doubled after each
-MAX_PAUSE: Final = 60.0
-_ENDED: Final = "the worker process was stopped because the gate is shutting down or its environment has changed"
-
-
-class Supervisor:
-    """Starts and shares at most one worker. ``environment`` is the worker's whole environment."""
-
-    def __init__(self, environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
-        self.environment = dict(environment)
-        self.command = tuple(command)
-        self._users = 1
-        self._child: WorkerProcess | None = None
-        self._starting: asyncio.Task[WorkerProcess | WorkerGone] | None = None
-        self._failed_starts = 0
-        self._last = ""
-        self._not_before = 0.0
-        self._prepared: WorkerProcess | None = None
-        self._preparing = anyio.Lock()
-
-    @property
-    def pid(self) -> int | None:
-        """The worker's process ID, or None without a worker."""
-        return self._child.pid if self._child is not None and self._child.alive else None
-
-    def state(self) -> WorkerStatus:
-        """What the worker does now."""
-        from samplegate.status.snapshot import WorkerStatus
-
-        if self._starting is not None:
-            return WorkerStatus(state="starting")
-        if self._child is not None and self._child.alive:
-            return WorkerStatus(state="ready", pid=self._child.pid, calls=self._child.calls)
-        if self._failed_starts:
-            return WorkerStatus(
-                state="failed", problem=self._last, retry_in=max(0.0, self._not_before - anyio.current_time())
-            )
-        return WorkerStatus(state="not started", problem=None if self._child is None else self._child.end_reason)
-
-    def shared(self) -> Supervisor:
-        """Add a user to this supervisor."""
-        self._users += 1
-        return self
-
-    async def release(self) -> None:
-        """Remove a user. The last one ends the worker in well under a second; calls in flight fail."""
-        self._users -= 1
-        if self._users > 0:
-            return
-        with anyio.CancelScope(shield=True):
-            if self._starting is not None:
-                self._starting.cancel()
-                await asyncio.wait([self._starting])
-            if self._child is not None:
-                await self._child.aclose()
-
-    async def running(self) -> WorkerProcess:
-        """The worker, started if there is none. Concurrent callers share one start, which a cancelled caller does not
-        end. Raises WorkerGone."""
-        if self._child is not None and self._child.alive:
-            return self._child
-        if self._users <= 0:
-            raise WorkerGone(_ENDED)
-        if self._starting is None:
-            wait = self._not_before - anyio.current_time()
-            if wait > 0:
-                raise WorkerGone(
-                    f"{self._last} (failed start {self._failed_starts}; the next attempt is in {duration_text(wait)})"
-                )
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-        starting = self._starting
-        try:
-            started = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            if starting.cancelled():
-                raise WorkerGone(_ENDED) from None
-            raise
-        if isinstance(started, WorkerGone):
-            raise started
-        return started
-
-    async def prepare(self, once: Callable[[WorkerProcess], Awaitable[None]]) -> None:
-        """Start the worker if there is none, and run ``once`` for each new worker. Raises WorkerGone."""
-        async with self._preparing:
-            child = await self.running()
-            if self._prepared is not child:
-                self._prepared = child
-                await once(child)
-
-    async def _start(self) -> WorkerProcess | WorkerGone:
-        try:
-            self._child = child = await WorkerProcess.start(self.environment, self.command)
-        except WorkerGone as why:
-            self._not_before = anyio.current_time() + min(FIRST_PAUSE * 2**self._failed_starts, MAX_PAUSE)
-            self._failed_starts += 1
-            self._last = str(why)
-            return why
-        else:
-            self._failed_starts = 0
-            return child
-        finally:
-            self._starting = None

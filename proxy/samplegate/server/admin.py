@@ -42,7 +42,7 @@ ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
     "/status": (
         "GET",
         (
-            "The live status: servers, sessions, calls, open requests, limits, reviews, the model worker. JSON if the"
+            "The live status: servers, sessions, calls, open requests, limits, reviews, the model workers. JSON if the"
             " client accepts it. Needs the token of `admin_token_file` if that is set, otherwise a loopback address."
         ),
     ),

@@ -32,6 +32,7 @@ from samplegate.config.settings import settings_hash
 from samplegate.config.values import address
 from samplegate.errors import Unavailable
 from samplegate.policy.file import load
+from samplegate.postgres.url import DATABASE
 from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
@@ -47,7 +48,7 @@ from samplegate.runtime.status_socket import publish
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.metrics import RequestCounter, measure_loop_lag
-from samplegate.server.prepare import ServeConfig, admin_token, read_all, seal_key
+from samplegate.server.prepare import ServeConfig, admin_token, read_all, seal_keys
 from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, exposure_error, publish_policy
 from samplegate.server.reviews import Reviewers
 from samplegate.server.servers import Public, ServerRuntime, path_of
@@ -56,6 +57,7 @@ from samplegate.server.watch import watching
 from samplegate.status.snapshot import MAX_PROBLEM, GateStatus, ReloadStatus, shown
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, metrics_file
+from samplegate.telemetry.traces import open_traces
 from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
 from samplegate.transport.http_server.listeners import Listeners
 from samplegate.transport.http_server.sessions import Sessions
@@ -152,9 +154,11 @@ class Operators:
         )
 
     def _missing(self) -> list[str]:
-        """What keeps the daemon from being ready, a line each."""
+        """What keeps the daemon from being ready, a line each. A database that all gates share is not among it: it
+        would take all of them out of service at once, with the calls that do not need it."""
         callers = self._guard.unready()
-        found = [self.unready, self._context.decisions.problem(), None if callers is None else f"callers: {callers}"]
+        log = None if self._settings.decision_log == DATABASE else self._context.decisions.problem()
+        found = [self.unready, log, None if callers is None else f"callers: {callers}"]
         none = self._unavailable() if len(self._public.unresolved()) == len(self._public.servers) else []
         return [line for line in found if line is not None] + none
 
@@ -191,7 +195,7 @@ class Daemon:
         *,
         notify: Notify,
         started: float,
-        key: bytes | None,
+        keys: Sequence[bytes],
         gate_file: GateFile | None,
     ) -> None:
         self._args = args
@@ -202,7 +206,7 @@ class Daemon:
         self._listeners = listeners
         self._notify = notify
         self._started = started
-        self._key = key
+        self._keys = keys
         self._gate_file = gate_file
 
     async def run(self) -> int:
@@ -217,10 +221,11 @@ class Daemon:
             database=settings.database,
             decisions=self._decisions,
             log=self._log,
-            key=self._key,
+            keys=self._keys,
             metrics=metrics,
             gate_file=self._gate_file,
             settings_hash=settings_hash(settings),
+            traces=open_traces(os.environ, metrics, self._log),
         )
         self._log.count_dropped(self.context.metrics)
         publish_policy(self.context)
@@ -250,9 +255,17 @@ class Daemon:
             idle=settings.session_idle,
         )
         observer = AuthObserver(self._log, self.context.metrics.count, clock=time.monotonic)
-        self.guard = CallerGuard(self.public, settings, server_at=self.public.at, observer=observer, bound=at)
+        self.guard = CallerGuard(
+            self.public,
+            settings,
+            server_at=self.public.at,
+            observer=observer,
+            bound=at,
+            withdrawn=lambda: self.context.withdrawn,
+        )
         self.public.prepared(settings.servers, self._wanted.environment).put()
         self.reviewers = Reviewers(self.context, settings, self._wanted, self._listeners)
+        self._database = next(database_watches(self.context, self._withdrawn), None)
         self.reloads = Reloads(self._args, self._wanted, self.context, self._prepared, at)
         self.reload = SingleFlight(self._reloaded)
         self.operators = Operators(
@@ -289,8 +302,8 @@ class Daemon:
                 measure_loop_lag, lambda late: self.context.metrics.observe("samplegate_event_loop_lag_seconds", late)
             )
             group.start_soon(self._notify.feed)
-            for watch in database_watches(self.context):
-                group.start_soon(watch.run)
+            if self._database is not None:
+                group.start_soon(self._database.run)
             group.start_soon(partial(publish, self.context.state, self.status, self._log, delay=0.0))
             metrics = metrics_file(self.context.metrics, self._settings.metrics_file, "serve")
             if metrics is not None and self._settings.metrics_interval:
@@ -384,9 +397,21 @@ class Daemon:
 
     async def _reloaded(self) -> Any:
         self._notify.reloading()
+        before = self.reloads.wanted.settings
         report = await self.reloads.reload()
+        now = self.reloads.wanted.settings
+        gone, new = _digests(before) - _digests(now), _digests(now) - _digests(before)
+        if self._database is not None and (gone or new):
+            await self._database.withdraw(gone, new)
         self._notify.ready(f"reload {report.result}")
         return report
+
+    async def _withdrawn(self) -> None:
+        """Refuse the tokens that were withdrawn at another gate, and end their connections."""
+        self._log.warning("database.tokens_withdrawn", tokens=len(self.context.withdrawn))
+        plan = self._prepared(self.reloads.wanted)
+        plan.put()
+        await plan.end()
 
     def _prepared(self, wanted: ServeConfig) -> ReloadPlan:
         """Build the changed servers and callers, without putting them in force."""
@@ -404,7 +429,7 @@ class Daemon:
             for server in self.public.servers.values():
                 await server.end_callers(kept)
 
-        kept = still_valid(self.reloads.wanted.settings.callers, wanted.settings.callers)
+        kept = still_valid(self.reloads.wanted.settings.callers, wanted.settings.callers, self.context.withdrawn)
         return ReloadPlan(servers.changes, put, end)
 
     async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -455,7 +480,7 @@ def serve_command(args: argparse.Namespace) -> int:
         assert settings.policy is not None
         decisions = open_decision_log(settings, "serve")
         admin_token(settings.admin_token_file)
-        key = seal_key(settings.seal_key_file)
+        keys = seal_keys(settings.seal_key_file)
         log = EventLog(settings.log_level, settings.log_format)
         listeners = _listeners(settings)
         gate_file = create_gate_file(
@@ -469,7 +494,7 @@ def serve_command(args: argparse.Namespace) -> int:
     for warning in wanted.warnings:
         announce(log, "settings.warned", warning, level="warning")
     daemon = Daemon(
-        args, wanted, decisions, log, listeners, notify=notify, started=started, key=key, gate_file=gate_file
+        args, wanted, decisions, log, listeners, notify=notify, started=started, keys=keys, gate_file=gate_file
     )
     heap.freeze_objects()
     try:
@@ -492,3 +517,9 @@ def _listeners(settings: ServeSettings) -> Listeners:
         if text is not None:
             sockets[name] = bind(f"{name}_listen", address(text))
     return Listeners(sockets)
+
+
+def _digests(settings: ServeSettings) -> set[str]:
+    """The hashes of all static tokens of callers and people."""
+    found = {token.sha256 for token in settings.callers.tokens}
+    return found | {token.sha256 for token in settings.people.tokens}

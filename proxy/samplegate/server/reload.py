@@ -65,7 +65,17 @@ class SingleFlight(Generic[T]):
 
 
 LIVE: Final = frozenset(
-    {"policy", "servers", "servers_file", "callers", "env_file", "people", "allowed_hosts", "allowed_origins"}
+    {
+        "policy",
+        "servers",
+        "servers_file",
+        "callers",
+        "env_file",
+        "people",
+        "allowed_hosts",
+        "allowed_origins",
+        "model_workers",
+    }
 )
 """Settings that a reload puts in force."""
 _OTHER: Final = LIVE - {"policy", "servers", "servers_file"}
@@ -152,9 +162,10 @@ class Reloads:
             self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
             return ReloadReport(hash_before, hash_before, ("reload: internal error in the gate; see the log",))
         rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
-        anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
+        resized = wanted.settings.model_workers != before.settings.model_workers
+        anew = rotated or resized or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
         kept = anew and wanted.rules.models.adopt(self._context.rules.models)
-        # models with another environment get a new worker, which starts before the old one ends
+        # models with another environment or number of workers get new ones, of which one starts before the old ones end
         if anew and not kept:
             await self._warm(wanted.rules)
         old = self._context.replace(wanted.rules) if anew else None
@@ -169,7 +180,7 @@ class Reloads:
         return report
 
     async def _warm(self, rules: Rules) -> None:
-        """Start the sampler's worker if the policy asks for a warm-up. A failure is logged, and the reload
+        """Start a worker of the sampler if the policy asks for a warm-up. A failure is logged, and the reload
         continues."""
         problem = await rules.models.warm() if rules.models.wants_warm else None
         if problem is not None:

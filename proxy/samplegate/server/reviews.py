@@ -58,7 +58,7 @@ class Reviewers:
         """Adopt a reload: other reviewers and webhook secrets."""
         assert wanted.settings.policy is not None
         if self._people is not None:
-            self._people.put(wanted.settings.people)
+            self._people.put(wanted.settings.people, self._context.withdrawn)
         self.runtime.update_reviewers(wanted.settings.policy.parent, wanted.reviewers_see)
 
     def drain(self) -> None:

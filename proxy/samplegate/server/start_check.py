@@ -20,7 +20,7 @@ from samplegate.policy.file.load import PolicyError, Problem
 from samplegate.runtime.preflight import preflight
 from samplegate.runtime.process import Rules
 from samplegate.runtime.run import check_state, open_decision_log, read_rules, run_of
-from samplegate.server.prepare import admin_token, seal_key, seen_by_servers, settings_warnings, unresolved_servers
+from samplegate.server.prepare import admin_token, seal_keys, seen_by_servers, settings_warnings, unresolved_servers
 from samplegate.urls import address_of
 from samplegate.yamlfile.tree import quoted
 
@@ -91,7 +91,7 @@ def _rules(loaded: LoadedServe, problems: list[str]) -> tuple[Rules | None, tupl
     if file is None:
         return None, ()
     try:
-        return read_rules(file, loaded.environment), ()
+        return read_rules(file, loaded.environment, loaded.settings.model_workers), ()
     except PolicyError as error:
         return None, error.problems
     except Unavailable as problem:
@@ -113,7 +113,7 @@ def _preflight(loaded: LoadedServe, rules: Rules) -> tuple[Problem, ...]:
 def _edges(settings: ServeSettings, rules: Rules | None, run: str | None) -> Iterator[Callable[[], object]]:
     """The checks of files and folders. Without a home folder, the settings have that problem already."""
     yield lambda: admin_token(settings.admin_token_file)
-    yield lambda: seal_key(settings.seal_key_file)
+    yield lambda: seal_keys(settings.seal_key_file)
     if settings.state != Path() or settings.decision_log is not None:
         yield lambda: open_decision_log(settings, "serve")
     if rules is not None and settings.state != Path():

@@ -160,13 +160,13 @@ class ReviewsStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that calls models."""
+    """A process that calls models."""
 
     state: Literal["not started", "starting", "ready", "failed"]
     pid: int | None = None
     calls: int = 0
     problem: str | None = None
-    """Why the latest one ended or did not start."""
+    """Why it ended, or why the latest one did not start."""
     retry_in: float | None = None
 
 
@@ -214,8 +214,8 @@ class GateStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The fullest first."""
     reviews: ReviewsStatus | None = None
     """None if the policy has no reviewers."""
-    worker: WorkerStatus | None = None
-    """None if the policy has no models to call."""
+    workers: tuple[WorkerStatus, ...] = ()
+    """Those that run, and the latest start; empty if the policy has no models to call."""
     decision_log: LogStatus = LogStatus(path=None)
     reload: ReloadStatus | None = None
 

@@ -94,8 +94,8 @@ def _gate(page: _Page, gate: GateStatus) -> None:
         page.fact("settings", gate.settings_hash)
     log = gate.decision_log
     page.fact("log", f"{log.path or 'none'}{f', {log.waiting} waiting' if log.waiting else ''}")
-    if gate.worker is not None:
-        page.fact("worker", _worker(gate.worker))
+    for worker in gate.workers:
+        page.fact("worker", _worker(worker))
     if gate.reload is not None:
         problems = f", {_count(gate.reload.problems, 'problem')}" if gate.reload.problems else ""
         page.fact("reload", f"{gate.reload.result} {span(gate.reload.age)} ago{problems}")

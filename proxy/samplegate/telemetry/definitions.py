@@ -345,4 +345,24 @@ METRICS: Final[tuple[Metric, ...]] = (
         "1 while the decision log cannot be written: requests are not answered, and the gate is not ready.",
     ),
     Metric("samplegate_draining", "gauge", (), "1 while the gate is shutting down."),
+    # of traces, in `run` and `serve`
+    Metric(
+        "samplegate_spans_total",
+        "counter",
+        ("result",),
+        "Spans of traces by result: exported, failed (the collector did not accept them) or dropped (too many were"
+        " waiting, or the process ended).",
+    ),
+    Metric(
+        "samplegate_database_failing",
+        "gauge",
+        (),
+        "1 if the shared database could not be used at the last look, within 30 seconds.",
+    ),
+    Metric(
+        "samplegate_database_standby_asynchronous",
+        "gauge",
+        (),
+        "1 if the shared database has a standby that need not confirm commits, so that a failover may lose some.",
+    ),
 )

@@ -79,9 +79,10 @@ class Metrics:
             self._metrics[name].clear()
         self.set(name, 1, **labels)
 
-    def observe(self, name: str, value: float, /, **labels: object) -> None:
-        """Add a value, in seconds, to a histogram; labels as for ``count``."""
-        self._series(name, labels).observe(value)
+    def observe(self, name: str, value: float, exemplar: dict[str, str] | None = None, /, **labels: object) -> None:
+        """Add a value, in seconds, to a histogram; labels as for ``count``. ``exemplar``: the IDs of a span, shown in
+        OpenMetrics only."""
+        self._series(name, labels).observe(value, exemplar)
 
     def forget(self, **labels: object) -> None:
         """Remove every series with these labels, such as those of a server that a reload removed."""
@@ -118,7 +119,7 @@ class Metrics:
 class _Unread:
     """A series of metrics that are never read."""
 
-    def inc(self, amount: float) -> None:
+    def inc(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         """Do nothing."""
 
     set = observe = inc

@@ -344,9 +344,12 @@ class Tally:
             self._refused_by[record.refused_by] += 1
         if record.duration_ms is not None:
             seconds = record.duration_ms / 1000
+            ids = (record.trace_id, record.span_id)
+            exemplar = {"trace_id": ids[0], "span_id": ids[1]} if ids[0] is not None and ids[1] is not None else None
             self._metrics.observe(
                 "samplegate_request_duration_seconds",
                 seconds,
+                exemplar,
                 server=record.server,
                 kind=record.kind,
                 effect=record.effect,

@@ -30,8 +30,10 @@ PLATFORMS: Final = {
 
 EXPECTED: Final = {
     ("requirements.lock", "Alpine x86-64"): "google-re2",
+    ("requirements-extras.lock", "Alpine x86-64"): "google-re2",
     ("pyproject.toml", "Alpine x86-64"): "google-re2",
     ("requirements.lock", "macOS x86-64"): "cryptography",
+    ("requirements-extras.lock", "macOS x86-64"): "cryptography",
 }
 """The package without a wheel, where one is known. Everything else resolves."""
 
@@ -75,7 +77,7 @@ def agrees(problem: str, package: str | None) -> bool:
 
 def main() -> int:
     wrong = 0
-    for name in ("requirements.lock", "pyproject.toml"):
+    for name in ("requirements.lock", "requirements-extras.lock", "pyproject.toml"):
         for platform, target in PLATFORMS.items():
             package = EXPECTED.get((name, platform))
             for python in pythons():
@@ -84,7 +86,7 @@ def main() -> int:
                     result = f"no wheel of {package}" if package else "resolves"
                 else:
                     result, wrong = f"NOT AS EXPECTED: {problem or 'resolves'}", wrong + 1
-                print(f"{name:18} {platform:15} {python}  {result}", flush=True)
+                print(f"{name:22} {platform:15} {python}  {result}", flush=True)
     if wrong:
         print("resolution: correct EXPECTED in tests/adoption/pythons/resolution.py and the table in README.md")
     return 1 if wrong else 0

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from samplegate.cli import main
+from samplegate.protocol.request_state import FOREIGN
 from tests.fakes.daemon import ASK_SAMPLE, META, VERSION, Client, Gate, admin, asking, client, serving
 from tests.fakes.daemon_reviews import People, people, settings
 from tests.paths import ROOT
@@ -167,7 +168,7 @@ async def test_a_state_opens_nothing_for_anybody_else_or_anything_else_and_its_a
         state = await put_off(c)
         forged = state[:40] + ("A" if state[40] != "A" else "B") + state[41:]
         another = {"ask": {**ASK_SAMPLE["ask"], "params": OTHER}}
-        for id, (shown, arguments) in enumerate([(forged, ASK_SAMPLE), (state, another), ("sg1.", ASK_SAMPLE)], 2):
+        for id, (shown, arguments) in enumerate([(forged, ASK_SAMPLE), (state, another), ("sg2.", ASK_SAMPLE)], 2):
             assert -32602 == (await retry(c, id, shown, arguments))["error"]["code"]
         assert -32602 == (await retry(other, 2, state))["error"]["code"]
         assert ["pending"] == [review["state"] for review in await daemon.reviews("bob")]
@@ -206,7 +207,10 @@ def short_leases(folder: Path) -> dict[str, str]:
 
 
 async def test_another_daemon_releases_the_answer_that_a_killed_one_had_paid_for(tmp_path: Path) -> None:
-    line = [*settings(tmp_path, policy=POLICY.replace(", by: [caller]", ""), patience=PATIENCE)]
+    """The call must begin anew, because its state is of the killed daemon's server. The review and the model's answer
+    are still there."""
+    policy = POLICY.replace("requests: 1", "requests: 2").replace(", by: [caller]", "")
+    line = [*settings(tmp_path, policy=policy, patience=PATIENCE)]
     line += ["--", *asking("modern")]
     env = short_leases(tmp_path)
     async with serving(tmp_path, *line, env=env) as gate:
@@ -218,6 +222,8 @@ async def test_another_daemon_releases_the_answer_that_a_killed_one_had_paid_for
     async with serving(tmp_path, *line, env=env) as gate, client(gate) as c:
         await gate.said("reviews on")
         async with people(gate) as person:
+            assert FOREIGN == (await retry(c, 2, state))["error"]["message"]
+            state = await put_off(c, 3)
             text, _ = await asyncio.gather(released(c, state), person.decide(verdict="approve"))
             assert (FROM_MODEL, 0) == (text, await models_asked(gate))
             assert 1 == len((await person.get("/reviews"))["reviews"])

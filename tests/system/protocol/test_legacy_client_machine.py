@@ -50,8 +50,8 @@ from tests.fakes.dialogue import (
     DENY,
     FORWARD,
     FORWARD_URLS,
-    KEY,
     NONCE,
+    SEAL_KEYS,
     answered,
     form,
     policy,
@@ -149,7 +149,12 @@ class OneClient(RuleBasedStateMachine):
         """``http``: the client has a stream for each request; ``streams``: the server has."""
         self.session = LegacyClient(
             SessionState(
-                SessionRules(compile_policy(policy(*rules), {})), "default", "t", KEY, streams=streams, outlived=True
+                SessionRules(compile_policy(policy(*rules), {})),
+                "default",
+                "t",
+                SEAL_KEYS,
+                streams=streams,
+                outlived=True,
             )
         )
         self.http, self.now = http, 0.0
@@ -287,7 +292,7 @@ class OneClient(RuleBasedStateMachine):
             assert SUBSCRIPTION not in params.get("_meta", {})
 
     def server_hears(self, stream: int, said: dict[str, Any]) -> None:
-        assert b"sg1." not in raw(said), "a sealed state reached the server"
+        assert b"sg2." not in raw(said), "a sealed state reached the server"
         assert "method" in said, "a modern server asked nothing"
         if "id" in said:
             assert "2026-07-28" == said["params"]["_meta"][VERSION]

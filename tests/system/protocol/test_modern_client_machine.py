@@ -44,7 +44,7 @@ from tests.fakes.dialogue import (
     DENY,
     FORWARD,
     FORWARD_URLS,
-    KEY,
+    SEAL_KEYS,
     answered,
     form,
     policy,
@@ -171,7 +171,7 @@ class Clients(RuleBasedStateMachine):
                 SessionRules(compile_policy(policy(*rules), {})),
                 "default",
                 "t",
-                KEY,
+                SEAL_KEYS,
                 streams=streams,
                 outlived=outlived,
             )

@@ -49,8 +49,8 @@ from tests.fakes.dialogue import (
     DENY,
     FORWARD,
     FORWARD_URLS,
-    KEY,
     NONCE,
+    SEAL_KEYS,
     answered,
     form,
     modern,
@@ -178,7 +178,7 @@ class Conversation(RuleBasedStateMachine):
         self.compiled = compile_policy(policy(*rules), {})
         self.session = Session(
             SessionState(
-                SessionRules(self.compiled), "default", "t", KEY, maps_ids=http and not legacy, streams=streams
+                SessionRules(self.compiled), "default", "t", SEAL_KEYS, maps_ids=http and not legacy, streams=streams
             )
         )
         self.now = 0.0
@@ -301,7 +301,7 @@ class Conversation(RuleBasedStateMachine):
             self.waiting[place] -= 1
             assert b'"sg:' not in line
             if said.get("result", {}).get("resultType") == "input_required":
-                assert said["result"]["requestState"].startswith("sg1.")
+                assert said["result"]["requestState"].startswith("sg2.")
                 self.handed.append((self.calls[place], said["result"]))
         elif "id" in said:
             if said["method"] in ("sampling/createMessage", "elicitation/create"):
@@ -314,7 +314,7 @@ class Conversation(RuleBasedStateMachine):
             assert asked is None or effect.cancels == said["params"]["requestId"]
 
     def server_hears(self, stream: int, said: dict[str, Any], line: bytes) -> None:
-        assert b"sg1." not in line, "a sealed state reached the server"
+        assert b"sg2." not in line, "a sealed state reached the server"
         if "method" not in said:
             method = self.pushed.pop(key(said["id"]))
             if method in ("sampling/createMessage", "elicitation/create") and "result" in said:

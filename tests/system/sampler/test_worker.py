@@ -300,7 +300,7 @@ async def test_a_call_that_outlasts_its_time_out_fails_and_its_connection_ends(
 
 async def test_cancelling_ends_the_http_call_and_leaves_the_others_alone(models: Models, endpoint: Endpoint) -> None:
     await models.warm()
-    pid = models.pid
+    pids = models.pids
     results: list[SampleResult] = []
 
     async def stay(scope: anyio.CancelScope) -> None:
@@ -320,7 +320,7 @@ async def test_cancelling_ends_the_http_call_and_leaves_the_others_alone(models:
         second.cancel()
     assert "hang" == await to_thread.run_sync(endpoint.next_hang_up)
     assert [] == results
-    assert pid == models.pid
+    assert pids == models.pids
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to the limit")
@@ -328,8 +328,8 @@ async def test_the_worker_is_held_to_four_gibibytes(models: Models) -> None:
     import resource
 
     await models.warm()
-    assert models.pid is not None
-    assert 4 * 1024**3 >= resource.prlimit(models.pid, resource.RLIMIT_DATA)[0] > 0
+    assert 1 == len(models.pids)
+    assert 4 * 1024**3 >= resource.prlimit(models.pids[0], resource.RLIMIT_DATA)[0] > 0
 
 
 async def test_calls_run_side_by_side(models: Models, endpoint: Endpoint) -> None:
@@ -364,8 +364,8 @@ async def test_a_worker_killed_during_calls_fails_them_and_is_replaced(models: M
             await to_thread.run_sync(endpoint.next)
         with anyio.fail_after(TIMEOUT):
             await begun.wait()
-        assert models.pid is not None
-        os.kill(models.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+        assert 1 == len(models.pids)
+        os.kill(models.pids[0], signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
     failed = {model: result for model, result in results.items() if isinstance(result, SampleFailed)}
     assert {"hang": ("crashed", False), "hang-later": ("crashed", True)} == {
         model: (result.failure, result.started) for model, result in failed.items()

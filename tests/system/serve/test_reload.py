@@ -3,6 +3,7 @@ keys."""
 
 from __future__ import annotations
 
+import hmac
 import json
 import signal
 import sys
@@ -17,8 +18,9 @@ import pytest
 from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.config.values import Address
 from samplegate.errors import Unavailable
+from samplegate.protocol.request_state import FOREIGN
 from samplegate.runtime.process import ProcessContext
-from samplegate.server.prepare import MAX_KEY_BYTES, MIN_KEY_BYTES, ServeConfig, read_all, seal_key
+from samplegate.server.prepare import MAX_KEY_BYTES, MIN_KEY_BYTES, ServeConfig, read_all, seal_keys
 from samplegate.server.reload import Changes, ReloadPlan, Reloads
 from samplegate.telemetry.log import EventLog
 from tests.fakes.daemon import ASK_FORM, asking, client, serving
@@ -243,28 +245,43 @@ async def test_processes_that_start_after_a_reload_do_not_have_what_it_withholds
 
 
 async def test_a_round_that_a_client_took_along_goes_on_at_another_gate_of_the_same_key(tmp_path: Path) -> None:
+    """That is so for a server at a URL. The state of a stdio server belongs to its own gate, and the error says so."""
     command, *arguments = asking("modern")
-    (tmp_path / "seal").write_text("k" * 64 + "\n")
-    settings = write(tmp_path, FORWARD, servers={"one": {"command": command, "args": arguments}}, seal_key_file="seal")
+    process = {"command": command, "args": arguments}
     able: dict[str, Any] = {"elicitation": {"form": {}}}
-    async with (
-        serving(tmp_path, "--settings", str(settings), admin=False) as gate,
-        client(gate, capabilities=able) as c,
-    ):
-        asked = (await c.call("modern", 1, **ASK_FORM))["result"]
-    (name,) = asked["inputRequests"]
-    answers = {name: {"action": "accept", "content": {"confirm": True}}}
-    async with (
-        serving(tmp_path, "--settings", str(settings), admin=False) as gate,
-        client(gate, capabilities=able) as c,
-    ):
-        params = {"name": "do", "arguments": ASK_FORM, "requestState": asked["requestState"], "inputResponses": answers}
-        answer = await c.modern("tools/call", 2, **params)
-    assert answer["result"]["structuredContent"]["result"]["content"] == {"confirm": True}
+    folders = [tmp_path / name for name in ("behind", "one", "two")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "seal").write_text("k" * 64 + "\n")
+    behind = write(folders[0], FORWARD, servers={"one": process})
+    async with serving(folders[0], "--settings", str(behind), admin=False) as inner:
+        servers = {"remote": {"url": f"{inner.url}/mcp"}, "local": process}
+        asked: dict[str, Any] = {}
+        answers: dict[str, Any] = {}
+        for folder in folders[1:]:
+            settings = write(folder, FORWARD, servers=servers, seal_key_file="seal")
+            async with serving(folder, "--settings", str(settings), admin=False) as gate:
+                for name in servers:
+                    async with client(gate, f"/servers/{name}/mcp", capabilities=able) as c:
+                        if name not in asked:
+                            asked[name] = (await c.call("modern", 1, **ASK_FORM))["result"]
+                            continue
+                        (key,) = asked[name]["inputRequests"]
+                        given = {key: {"action": "accept", "content": {"confirm": True}}}
+                        state = asked[name]["requestState"]
+                        params = {"name": "do", "arguments": ASK_FORM, "requestState": state, "inputResponses": given}
+                        answers[name] = await c.modern("tools/call", 2, **params)
+    assert {"confirm": True} == answers["remote"]["result"]["structuredContent"]["result"]["content"]
+    assert (-32602, FOREIGN) == (answers["local"]["error"]["code"], answers["local"]["error"]["message"])
+
+
+def keys_in(folder: Path, content: bytes) -> tuple[bytes, ...]:
+    (folder / "seal").write_bytes(content)
+    return seal_keys(folder / "seal")
 
 
 def test_a_seal_key_is_the_same_wherever_its_file_is_read_and_another_of_another(tmp_path: Path) -> None:
-    keys = []
+    keys: list[bytes] = []
     for text in (
         b"a" * MIN_KEY_BYTES,
         b"a" * MIN_KEY_BYTES + b"\n",
@@ -273,13 +290,55 @@ def test_a_seal_key_is_the_same_wherever_its_file_is_read_and_another_of_another
         b"\n" * MIN_KEY_BYTES,
         b"c" * MAX_KEY_BYTES,
     ):
-        (tmp_path / "seal").write_bytes(text)
-        keys.append(seal_key(tmp_path / "seal"))
+        keys += keys_in(tmp_path, text)
     assert keys[0] == keys[1] == keys[2]
     assert 4 == len(set(keys))
-    assert {32} == {len(key or b"") for key in keys}
+    assert {32} == {len(key) for key in keys}
     assert b"a" * 32 != keys[0]
-    assert seal_key(None) is None
+    assert () == seal_keys(None)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize(
+    "old",
+    [b"0" * 64, b"A" * 32, b"b" * 63 + b"/", bytes(range(256)), b"c\n" * 40, b"d" * 64 + b" comment"],
+    ids=["hex", "short hex", "base64", "random bytes", "many lines", "text"],
+)
+def test_a_new_key_in_hex_above_the_old_one_makes_two(old: bytes, end: bytes, tmp_path: Path) -> None:
+    (before,) = keys_in(tmp_path, old + end)
+    (alone,) = keys_in(tmp_path, b"0aF9" * 16 + end)
+    assert (alone, before) == keys_in(tmp_path, b"0aF9" * 16 + end + old + end)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a" * 63 + b"\n" + b"b" * 64 + b"\n",
+        b"a" * 65 + b"\n" + b"b" * 64 + b"\n",
+        b"/" + b"a" * 63 + b"\n" + b"b" * 24 + b"\n",  # `openssl rand -base64 66`
+        b" " + b"a" * 64 + b"\n" + b"b" * 64 + b"\n",
+        bytes(range(256)) + b"\n" + b"a" * 64 + b"\n" + b"b" * 64,
+        b"\n" + b"a" * 64 + b"\n" + b"b" * 64,
+        b"a" * 64 + b"\n\n",
+    ],
+    ids=["short", "long", "base64", "indented", "random bytes", "empty line", "empty line below"],
+)
+def test_any_other_file_of_several_lines_is_one_key_as_before(content: bytes, tmp_path: Path) -> None:
+    line = content.removesuffix(b"\n")
+    assert (hmac.digest(b"samplegate seal 1", line, "sha256"),) == keys_in(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [
+        (b"1" * 64 + b"\n" + b"2" * 64, "has more than two keys; keep the new one and the one before it"),
+        (b"short\n", "has 5 bytes as its second key, but a key needs at least 32; create a key with"),
+    ],
+    ids=["three", "short"],
+)
+def test_a_second_key_that_cannot_be_one_is_told(rest: bytes, told: str, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=told):
+        keys_in(tmp_path, b"0" * 64 + b"\n" + rest)
 
 
 @pytest.mark.parametrize(
@@ -302,5 +361,5 @@ def test_a_seal_key_that_cannot_be_one_is_told_and_not_shown(content: bytes | No
     if content is not None:
         (tmp_path / "seal").write_bytes(content)
     with pytest.raises(Unavailable) as refused:
-        seal_key(tmp_path / "seal")
+        seal_keys(tmp_path / "seal")
     assert f"seal_key_file: {tmp_path / 'seal'} {told}" == str(refused.value)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from samplegate.errors import Unavailable
+from samplegate.protocol.request_state import FOREIGN
 from samplegate.reviews.review import Filter
 from tests.fakes.daemon import HURRIED, Gate, client
 from tests.fakes.daemon_reviews import (
@@ -93,9 +94,15 @@ async def decided_while_stopped(gate: Gate, folder: Path, id: str) -> None:
     pytest.fail("the daemon was within a transaction each time")
 
 
-async def test_another_daemon_finishes_what_a_killed_one_had_put_off(second: Gate, left: Path) -> None:
+async def test_the_review_of_a_call_that_a_killed_one_had_put_off_is_that_of_the_same_call_to_another_daemon(
+    second: Gate, left: Path
+) -> None:
+    """The retry is refused, because the state in it is of the killed daemon's server."""
     async with client(second) as c, people(second) as person:
-        again = asyncio.ensure_future(retry(c, 2, (left / "parked").read_text(), LATER))
+        refused = await retry(c, 2, (left / "parked").read_text(), LATER)
+        assert (-32602, FOREIGN) == (refused["error"]["code"], refused["error"]["message"])
+        async with person.told("joined", 1):
+            again = asyncio.ensure_future(c.call("modern", 3, **LATER))
         (review,) = reviews_of(left, "put off")
         status, problem = await person.say(await person.pending(id=review.id), verdict="answer", **ACCEPTED)
         assert 200 == status, problem
@@ -154,7 +161,9 @@ async def test_a_daemon_that_ends_puts_modern_calls_off_at_once_and_answers_lega
         assert 0 == await gate.end()
         assert any("all calls in flight were answered" in line for line in gate.lines)
     async with daemon(tmp_path, drain_timeout=0) as gate, client(gate) as c, people(gate) as person:
-        again = asyncio.ensure_future(retry(c, 2, parked["requestState"], LATER))
+        assert FOREIGN == (await retry(c, 2, parked["requestState"], LATER))["error"]["message"]
+        async with person.told("joined", 1):
+            again = asyncio.ensure_future(c.call("modern", 4, **LATER))
         status, problem = await person.say(await person.pending(), verdict="answer", **ACCEPTED)
         assert 200 == status, problem
         assert ACCEPTED == said(await timed(again))

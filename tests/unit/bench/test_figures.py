@@ -18,6 +18,7 @@ from bench.memory import Memory
 from bench.report import Figures, Table
 from bench.row import Row
 from bench.sampling import Sampling
+from bench.workers import Workers
 
 
 @pytest.mark.parametrize("rules", decisions.SIZES[:2])
@@ -56,10 +57,11 @@ def figures() -> Figures:
         ],
         ledger=[Ledger("memory", 100_000, 20.0, 22.0, 1.1, 380.0), Ledger("SQLite", 100_000, 200.0, 500.0, 2.5, 70.0)],
         sampling=[Sampling(16, 90.0, 100.0, 200.0, 0.91)],
+        workers=[Workers(1, 90.0, 1.0, 1.3, (8.3,), 0.1), Workers(2, 153.0, 1.7, 1.4, (4.4, 4.2), 0.1)],
     )
 
 
-def rows(found: Figures, faults: Faults | None = None) -> list[Row]:
+def rows(found: Figures, faults: Faults | None = None, cores: int = 4) -> list[Row]:
     faults = faults or Faults()
     return [
         *report.latency(found.latency, faults),
@@ -67,6 +69,7 @@ def rows(found: Figures, faults: Faults | None = None) -> list[Row]:
         *map(report.decision, found.decisions),
         *map(report.ledger, found.ledger),
         *map(report.sampling, found.sampling),
+        *report.workers(found.workers, cores),
         *report.memory(found.gate_memory, found.python_memory),
         *report.with_worker(found.worker_memory, found.gate_memory, found.python_memory),
         *report.large(found.large, 10, faults),
@@ -87,11 +90,28 @@ def test_each_goal_is_met_or_missed() -> None:
         "a reservation and its settlement among 100,000 accounts, in memory": True,
         "a reservation and its settlement among 100,000 accounts, in the state": False,
         "samples through gate and worker, 16 at a time": None,
+        "samples with 1 model worker, 16 at a time": None,
+        "samples with 2 model workers, 16 at a time": True,
         "memory of `run`, no model called yet": False,
         "the same with the models' worker": None,
         "a call with 10 MiB up and 10 MiB down": True,
         "another session's call while such frames pass": True,
     } == verdicts
+
+
+def test_the_goal_of_two_workers_is_judged_only_where_there_are_cores_for_them() -> None:
+    slow = figures()
+    slow.workers[1] = Workers(2, 140.0, 1.55, 1.4, (4.4, 4.2), 0.1)
+
+    def second(found: Figures, cores: int) -> Row:
+        return report.workers(found.workers, cores)[1]
+
+    assert [None, None] == [second(figures(), 2).met, second(slow, 2).met]
+    assert [True, False] == [second(figures(), 4).met, second(slow, 4).met]
+    row = second(slow, 4)
+    assert "at least 1.6 x on 4 cores" == row.goal
+    assert "140 a second (1.55 x one worker)" == row.measured
+    assert "CPU time of a sample: gate 1.4 ms, workers 4.4 + 4.2 ms, server and endpoint 0.1 ms" == row.beside
 
 
 def test_rows_are_printed_as_they_are_measured() -> None:
@@ -137,7 +157,7 @@ def test_an_earlier_version_has_a_row_beside_each_figure_of_a_call() -> None:
 def test_what_was_not_measured_has_no_row() -> None:
     without = figures()
     without.gate_memory = None
-    without.decisions, without.ledger, without.sampling = [], [], []
+    without.decisions, without.ledger, without.sampling, without.workers = [], [], [], []
     without.latency.pop("peer")
     absent = ("memory", "decision", "peer", "worker", "accounts", "samples", "HTTP", "earlier")
     assert not [row for row in rows(without) if any(word in row.what for word in absent)]

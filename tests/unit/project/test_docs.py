@@ -170,9 +170,9 @@ def help_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_every_command_and_flag_of_the_pages_exists(capsys: pytest.CaptureFixture[str]) -> None:
     known = set(re.findall(r"^    (\w+) ", help_of([], capsys), re.MULTILINE))
     helps = {name: help_of([name], capsys) for name in known}
-    helps["reviews"] += "".join(
-        help_of(["reviews", name], capsys) for name in re.findall(r"^    (\w+) ", helps["reviews"], re.MULTILINE)
-    )
+    for command in ("reviews", "database"):
+        actions = re.findall(r"^    (\w+) ", helps[command], re.MULTILINE)
+        helps[command] += "".join(help_of([command, name], capsys) for name in actions)
     unknown = []
     for page in PAGES:
         text = page.read_text("utf-8").replace("\\\n", " ")

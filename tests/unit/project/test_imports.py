@@ -56,8 +56,8 @@ IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
 SLOW: Final = frozenset(
     "aiohttp alembic cryptography detect_secrets httpx2 jinja2 jsonschema jwt litellm markdown_it markupsafe mcp "
-    "mcp_types nh3 prometheus_client psycopg pydantic pydantic_settings rich sqlalchemy starlette tomlkit uvicorn "
-    "watchfiles".split()
+    "mcp_types nh3 opentelemetry prometheus_client psycopg pydantic pydantic_settings rich sqlalchemy starlette "
+    "tomlkit uvicorn watchfiles".split()
 )
 """Most cost tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
 PYDANTIC: Final = frozenset({"pydantic", "pydantic_settings"})

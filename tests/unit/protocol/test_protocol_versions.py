@@ -21,7 +21,7 @@ from samplegate.runtime import evidence_files
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.runtime.relay import Relay
-from tests.fakes.dialogue import KEY, Dialogue
+from tests.fakes.dialogue import SEAL_KEYS, Dialogue
 from tests.fakes.gate_ports import Silent
 from tests.fakes.programs.pushing import Pushing
 from tests.fakes.relay import FakeLink, RelayPorts
@@ -131,7 +131,7 @@ class Run:
                 if self._protocol == "auto":
                     witnessed.take(said)
 
-            state = SessionState(SessionRules(self._dialogue.compiled), "default", "t", KEY)
+            state = SessionState(SessionRules(self._dialogue.compiled), "default", "t", SEAL_KEYS)
             prefers = witnessed.evidence.prefers_legacy
             session = EraNegotiator(state, None, protocol=self._protocol, prefers_legacy=prefers)
             relay = Relay(session, run_round, clock=anyio.current_time, note=note)

@@ -9,9 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.protocol.request_state import Binding, SealedKey, SealedRound, params_digest, seal, unseal
+from samplegate.protocol.request_state import (
+    FOREIGN,
+    UNKNOWN,
+    Binding,
+    SealedKey,
+    SealedRound,
+    params_digest,
+    seal,
+    unseal,
+)
+from samplegate.protocol.seals import SealKeys
 
-KEY, NONCE = bytes(range(32)), bytes(range(12))
+KEYS, NONCE = SealKeys([bytes(range(32))], b"a gate process.."), bytes(range(12))
+OTHER_GATE = SealKeys([bytes(range(32))], b"another process.")
 BINDING = Binding("docs", "local", "tools/call", params_digest(b'{"name":"x"}'))
 ROUND = SealedRound(
     expires=1000.0,
@@ -27,11 +38,15 @@ ROUND = SealedRound(
     },
     started=5.0,
 )
-SEALED = seal(ROUND, BINDING, key=KEY, nonce=NONCE)
+SEALED = seal(ROUND, BINDING, keys=KEYS, nonce=NONCE)
 
 
-def reopened(text: str, binding: Binding = BINDING, *, key: bytes = KEY, now: float = 999.0) -> SealedRound | None:
-    return unseal(text, binding, key=key, now=now)
+def reopened(text: str, binding: Binding = BINDING, *, keys: SealKeys = KEYS, now: float = 999.0) -> SealedRound | None:
+    found = unseal(text, binding, keys=keys, now=now)
+    if isinstance(found, str):
+        assert UNKNOWN == found
+        return None
+    return found
 
 
 def test_what_was_sealed_comes_back_byte_for_byte() -> None:
@@ -39,19 +54,19 @@ def test_what_was_sealed_comes_back_byte_for_byte() -> None:
 
 
 def test_a_server_without_a_state_still_has_none() -> None:
-    round = reopened(seal(msgspec.structs.replace(ROUND, state=None), BINDING, key=KEY, nonce=NONCE))
+    round = reopened(seal(msgspec.structs.replace(ROUND, state=None), BINDING, keys=KEYS, nonce=NONCE))
     assert round is not None
     assert round.state is None
 
 
 def test_so_does_what_the_client_has_answered_before() -> None:
     put_off = msgspec.structs.replace(ROUND, shown=4, replies={"k": '{"n": 1.0,"u":"\\u00e9"}'})
-    assert put_off == reopened(seal(put_off, BINDING, key=KEY, nonce=NONCE))
+    assert put_off == reopened(seal(put_off, BINDING, keys=KEYS, nonce=NONCE))
 
 
 def test_a_state_of_before_this_was_sealed_still_opens() -> None:
     """A gate is upgraded while a client has an open request."""
-    short = msgspec.json.encode(ROUND)[: -len(b",0,null]")] + b"]"
+    short = msgspec.json.encode(ROUND)[: -len(b",0,null,false,[]]")] + b"]"
     assert ROUND == msgspec.json.decode(short, type=SealedRound)
     shorter = short.replace(b",{}]", b"]").replace(b',{"answer:a rule":"rv_1"}]', b"]")
     assert shorter != short
@@ -61,7 +76,7 @@ def test_a_state_of_before_this_was_sealed_still_opens() -> None:
 
 def test_it_is_text_of_one_line_that_needs_no_escapes() -> None:
     assert f'"{SEALED}"' == json.dumps(SEALED)
-    assert SEALED.startswith("sg1.")
+    assert SEALED.startswith("sg2.")
     assert SEALED.isascii()
     assert SEALED.isprintable()
 
@@ -79,7 +94,20 @@ def test_the_parts_of_what_binds_it_do_not_run_into_each_other() -> None:
 
 
 def test_another_key_does_not_open_it() -> None:
-    assert reopened(SEALED, key=bytes(32)) is None
+    assert reopened(SEALED, keys=SealKeys([bytes(32)], bytes(16))) is None
+
+
+def test_another_gate_with_the_key_opens_it_unless_it_is_local() -> None:
+    local = seal(msgspec.structs.replace(ROUND, local=True), BINDING, keys=KEYS, nonce=NONCE)
+    assert ROUND == reopened(SEALED, keys=OTHER_GATE)
+    assert FOREIGN == unseal(local, BINDING, keys=OTHER_GATE, now=999.0)
+    assert msgspec.structs.replace(ROUND, local=True) == reopened(local)
+
+
+def test_a_local_one_that_has_expired_or_is_of_another_call_is_unknown_to_another_gate() -> None:
+    local = seal(msgspec.structs.replace(ROUND, local=True), BINDING, keys=KEYS, nonce=NONCE)
+    assert reopened(local, keys=OTHER_GATE, now=1000.0) is None
+    assert reopened(local, msgspec.structs.replace(BINDING, caller="other"), keys=OTHER_GATE) is None
 
 
 @pytest.mark.parametrize(("now", "opens"), [(0.0, True), (999.9, True), (1000.0, False), (1e12, False)])
@@ -96,7 +124,7 @@ def test_any_changed_character_keeps_it_shut(place: int, char: str) -> None:
 @pytest.mark.parametrize("rule", ["", "a", "ab"])
 def test_it_has_one_spelling_whatever_its_length(rule: str) -> None:
     """Base64 has bits at its end that belong to no byte."""
-    sealed = seal(msgspec.structs.replace(ROUND, call=rule), BINDING, key=KEY, nonce=NONCE)
+    sealed = seal(msgspec.structs.replace(ROUND, call=rule), BINDING, keys=KEYS, nonce=NONCE)
     bare = sealed.rstrip("=")
     others = [
         bare[:-1] + letter + sealed[len(bare) :]
@@ -108,7 +136,7 @@ def test_it_has_one_spelling_whatever_its_length(rule: str) -> None:
 @given(
     st.one_of(
         st.text(max_size=80),
-        st.text(alphabet="ABab01-_=", max_size=80).map(lambda text: "sg1." + text),
+        st.text(alphabet="ABab01-_=", max_size=80).map(lambda text: "sg2." + text),
         st.integers(0, 60).map(lambda n: SEALED[:n]),
     )
 )

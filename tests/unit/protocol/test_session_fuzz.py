@@ -27,7 +27,7 @@ SEEDS = [
         capabilities={"sampling": {"tools": {}}, "tasks": {"requests": {"sampling": {}}}},
     ),
     modern(1, "tools/call", {"sampling": {}, "roots": {}}, name="x", inputResponses={"k": {}}),
-    modern(1, "tools/call", {"sampling": {}}, name="x", requestState="sg1.AAAA"),
+    modern(1, "tools/call", {"sampling": {}}, name="x", requestState="sg2.AAAA"),
     modern("a", "server/discover", {"extensions": {"io.modelcontextprotocol/tasks": {}}}),
     request(7, "sampling/createMessage", **sample(_meta=META, task={})),
     request("e", "elicitation/create", **form()),

@@ -96,7 +96,7 @@ def test_a_key_with_a_lone_surrogate_is_handed_on_or_refused() -> None:
 def test_a_whole_number_of_5000_digits_in_a_returning_call_is_answered() -> None:
     d = Dialogue(FORWARD)
     meta = json.dumps({**META, CAPABILITIES: {}}).encode()
-    params = b'{"name":"x","arguments":{"n":' + b"1" * 5000 + b'},"requestState":"sg1.x","_meta":' + meta + b"}"
+    params = b'{"name":"x","arguments":{"n":' + b"1" * 5000 + b'},"requestState":"sg2.x","_meta":' + meta + b"}"
     (answer,) = to_client(d.client(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + params + b"}"))
     assert -32602 == answer["error"]["code"]
 
@@ -117,7 +117,7 @@ def test_any_depth_is_answered_or_refused() -> None:
             b'{"name":"x","arguments":'
             + b"[" * depth
             + b"]" * depth
-            + b',"requestState":"sg1.x","_meta":'
+            + b',"requestState":"sg2.x","_meta":'
             + meta
             + b"}"
         )

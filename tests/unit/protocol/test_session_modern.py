@@ -15,6 +15,7 @@ from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unan
 from samplegate.protocol.request_state import LIFETIME
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import Effect, Later, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
+from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session_state import MAX_WAITS
 from tests.fakes.dialogue import (
     ALLOW,
@@ -736,11 +737,11 @@ class TestForwarded:
         back = call(2, BOTH, requestState=shown["requestState"])
         self.refused(d.client({**back, "method": "prompts/get"}))
 
-    @pytest.mark.parametrize("change", ["server", "caller", "key"])
+    @pytest.mark.parametrize("change", ["server", "caller", "keys"])
     def test_a_state_is_good_for_the_same_server_caller_and_key_only(self, change: str) -> None:
         _, shown = sealed()
         other = Dialogue(FORWARD)
-        setattr(other.session.state, change, bytes(32) if change == "key" else "other")
+        setattr(other.session.state, change, SealKeys([bytes(32)], bytes(16)) if change == "keys" else "other")
         self.refused(other.client(call(2, BOTH, requestState=shown["requestState"])))
 
     def test_another_process_with_the_same_key_reopens_it(self) -> None:
@@ -755,7 +756,8 @@ class TestForwarded:
         self.refused(d.client(call(3, BOTH, requestState=shown["requestState"])))
 
     @pytest.mark.parametrize(
-        "state", ["", "foreign", "sg1.", "sg1.AAAA", "sg1.é", "sg1." + "A" * 400, 5, True, {}, ["x"]]
+        "state",
+        ["", "foreign", *(f"sg{n}.{end}" for n in "12" for end in ("", "AAAA", "é", "A" * 400)), 5, True, {}, ["x"]],
     )
     def test_a_foreign_state_is_bad_params_and_never_reaches_the_server(self, state: Any) -> None:
         """R68."""
@@ -774,7 +776,7 @@ class TestForwarded:
         for place in range(0, len(state), 7):
             changed = state[:place] + ("A" if state[place] != "A" else "B") + state[place + 1 :]
             self.refused(d.client(call(2, BOTH, requestState=changed)))
-        for changed in (state[:-4], state + "AAAA", state + "\n", " " + state, state.replace("sg1.", "sg2.")):
+        for changed in (state[:-4], state + "AAAA", state + "\n", " " + state, state.replace("sg2.", "sg1.")):
             self.refused(d.client(call(2, BOTH, requestState=changed)))
 
     def test_a_state_spelled_with_escapes_is_still_a_state(self) -> None:

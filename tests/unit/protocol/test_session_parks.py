@@ -11,11 +11,12 @@ from samplegate.policy.capabilities import SessionRules
 from samplegate.protocol import request_state
 from samplegate.protocol.input_required import MAX_ROUNDS
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
-from samplegate.protocol.request_state import LIFETIME
+from samplegate.protocol.request_state import FOREIGN, LIFETIME, UNKNOWN
 from samplegate.protocol.rounds import (
     PARKS,
     Effect,
     ForwardRound,
+    Note,
     Open,
     Over,
     Round,
@@ -23,6 +24,7 @@ from samplegate.protocol.rounds import (
     ToServer,
     Withdraw,
 )
+from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
 from tests.fakes.dialogue import (
@@ -30,8 +32,8 @@ from tests.fakes.dialogue import (
     ANSWER,
     DENY,
     FORWARD,
-    KEY,
     NONCE,
+    SEAL_KEYS,
     Dialogue,
     ask,
     error,
@@ -87,7 +89,7 @@ def is_empty(d: Dialogue) -> bool:
 class TestARoundThatIsPutOff:
     def test_the_client_gets_a_state_and_no_questions(self) -> None:
         d, _, state = parked(requestState="theirs")
-        assert state.startswith("sg1.")
+        assert state.startswith("sg2.")
         assert "theirs" not in state
         assert is_empty(d)
 
@@ -300,7 +302,7 @@ class TestHowOften:
 
     def test_it_gains_nothing_where_the_client_waits_on_one_call_all_along(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(SessionState(SessionRules(d.compiled), "default", "t", KEY), parks=0)
+        d.session = Session(SessionState(SessionRules(d.compiled), "default", "t", SEAL_KEYS), parks=0)
         for _ in range(2):
             d.client(call(1))
             opened = d.server(asks(1, {"k": ask(sample())}))
@@ -395,13 +397,21 @@ class TestTime:
         assert 55.0 == one(client_retry(d, shown["result"]["requestState"], 3), Open).round.called
 
 
-class TestAGateThatIsStartedAgain:
-    def gate(self, token: str, key: bytes = KEY, epoch: float = 0.0) -> Dialogue:
+class TestAnotherGate:
+    def gate(self, token: str, key: bytes = bytes(range(32)), epoch: float = 0.0, *, streams: bool = True) -> Dialogue:
+        """A process of its own, with a server at a URL (``streams``) or behind stdio."""
         d = Dialogue(ALLOW, FORWARD)
-        d.session = Session(SessionState(SessionRules(d.compiled), "default", token, key, epoch))
+        keys = SealKeys([key], token.encode().ljust(16))
+        d.session = Session(SessionState(SessionRules(d.compiled), "default", token, keys, epoch, streams=streams))
         return d
 
-    def test_finishes_what_another_process_with_the_same_key_has_begun(self) -> None:
+    def parked(self, **more: Any) -> str:
+        """The state of a round of a stdio server that a gate has put off."""
+        d = self.gate("one", streams=False)
+        d.client(call(1))
+        return defer(d, d.server(asks(1, {"k": ask(sample())}, **more)))
+
+    def test_with_the_same_key_finishes_what_a_gate_has_begun_for_a_server_at_a_url(self) -> None:
         before = self.gate("one", epoch=1_000_000.0)
         before.client(call(1))
         (shown,) = to_client(
@@ -434,7 +444,22 @@ class TestAGateThatIsStartedAgain:
     def test_with_another_key_it_says_that_the_state_is_not_its_own(self) -> None:
         _, _, state = parked()
         (end,) = to_client(client_retry(self.gate("two", bytes(32)), state, 2))
-        assert -32602 == end["error"]["code"]
+        assert (-32602, UNKNOWN) == (end["error"]["code"], end["error"]["message"])
+
+    def test_does_not_give_its_own_child_the_state_of_another_gates_child(self) -> None:
+        two = self.gate("two", streams=False)
+        out = client_retry(two, self.parked(requestState="theirs"), 2)
+        (end,) = to_client(out)
+        assert (-32602, FOREIGN) == (end["error"]["code"], end["error"]["message"])
+        assert [FOREIGN] == [effect.fields["fault"] for effect in out if isinstance(effect, Note)]
+        assert ([], True) == (to_server(out), is_empty(two))
+
+    def test_goes_on_with_a_round_in_which_a_stdio_server_gave_no_state(self) -> None:
+        assert isinstance(one(client_retry(self.gate("two", streams=False), self.parked(), 2), Open), Open)
+
+    def test_the_gate_that_put_it_off_goes_on_with_its_childs_state(self) -> None:
+        one_again = self.gate("one", streams=False)
+        assert isinstance(one(client_retry(one_again, self.parked(requestState="theirs"), 2), Open), Open)
 
 
 class TestTheCallItself:
@@ -459,7 +484,7 @@ class TestTheCallItself:
         assert json.loads(self.ARGUMENTS + b"}") == {
             key: value for key, value in json.loads(shown or b"{}").items() if key != "_meta"
         }
-        assert b"sg1." not in (shown or b"")
+        assert b"sg2." not in (shown or b"")
 
     def test_the_servers_own_retries_show_the_same(self) -> None:
         d = Dialogue(ALLOW)
@@ -481,7 +506,9 @@ class TestTheCallItself:
 
     def test_over_http_the_stream_says_which_call_it_is(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(SessionState(SessionRules(d.compiled), "default", "t", KEY, maps_ids=True, streams=True))
+        d.session = Session(
+            SessionState(SessionRules(d.compiled), "default", "t", SEAL_KEYS, maps_ids=True, streams=True)
+        )
         d.open_legacy()
         sent = [one(d.client(request(id, "tools/call", name="x", arguments={"n": id})), ToServer) for id in (1, 2)]
         asked = json.dumps(request(7, "sampling/createMessage", **sample())).encode()

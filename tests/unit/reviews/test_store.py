@@ -444,3 +444,29 @@ def test_odd_names_find_nothing_and_break_nothing(store: Store, odd: str) -> Non
     assert None is store.at(NOW).decide(odd, YES, who="ann", door="page")
     assert ([], []) == (ids(store, server=odd), ids(store, before=odd))
     assert not store.at(NOW).use([(odd, odd, odd)])
+
+
+def test_a_session_that_was_signed_out_is_known_until_it_expires(store: Store) -> None:
+    store.at(NOW).end_session("s1", token="t", until=NOW + 10)
+    store.at(NOW).end_session("s1", token="t", until=NOW + 10)
+    store.at(NOW).end_session("s2", token="u", until=NOW + 30)
+    assert [("s1", "t", NOW + 10), ("s2", "u", NOW + 30)] == sorted(store.at(NOW + 9).ended_sessions())
+    assert [("s2", "u", NOW + 30)] == list(store.at(NOW + 10).ended_sessions())
+
+
+def test_wrong_tokens_are_counted_by_all_who_share_the_store(store: Store) -> None:
+    mine, all = {"page 10.0.0.1": (2.0, 0.5)}, {"page, all": (3.0, 1.0)}
+    assert 0 == store.at(NOW).failed_sign_in(mine | all)
+    assert 0 == store.at(NOW).failed_sign_in(mine | all)
+    assert 2 == store.at(NOW).failed_sign_in(mine | all)
+    assert 0 == store.at(NOW).failed_sign_in({"page 10.0.0.2": (2.0, 0.5)} | all)
+    assert 1 == store.at(NOW).failed_sign_in({"page 10.0.0.3": (2.0, 0.5)} | all)
+    assert 0 == store.at(NOW + 2).failed_sign_in(mine | all)
+    assert 2 == store.at(NOW + 2).failed_sign_in(mine | all)
+
+
+def test_the_facts_of_the_page_are_not_those_of_events(store: Store) -> None:
+    opened(store, review())
+    store.at(NOW).end_session("s1", token="t", until=NOW + 10)
+    store.at(NOW).failed_sign_in({"page, all": (3.0, 1.0)})
+    assert 1 == store.last_change()

@@ -25,15 +25,15 @@ def test_a_policy_that_cannot_be_read_is_told_with_its_file(
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(Unavailable) as refused:
-        read_rules(file, {})
+        read_rules(file, {}, 1)
     assert f"{file}: {message}" == str(refused.value)
 
 
 def test_a_folder_is_no_policy(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be read: is a directory"):
-        read_rules(tmp_path, {})
+        read_rules(tmp_path, {}, 1)
 
 
 def test_a_policy_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_bytes(b"\xef\xbb\xbfversion: 1\nrules: [{name: never, effect: deny}]\n")
-    assert "never" == read_rules(tmp_path / "policy.yaml", {}).policy.policy.rules[0].name
+    assert "never" == read_rules(tmp_path / "policy.yaml", {}, 1).policy.policy.rules[0].name

@@ -18,7 +18,7 @@ from samplegate.protocol.frames import Protocol
 from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.relay import Relay, enforce_timeouts
-from tests.fakes.dialogue import ALLOW, FORWARD, KEY, Dialogue, form, modern, request, result, sample
+from tests.fakes.dialogue import ALLOW, FORWARD, SEAL_KEYS, Dialogue, form, modern, request, result, sample
 from tests.fakes.gate_ports import SAMPLED
 from tests.fakes.relay import FakeLink, RelayPorts
 from tests.fakes.virtual_time import VIRTUAL
@@ -117,7 +117,7 @@ class Conversation:
         self.ports = RelayPorts(self._model)
         self.dialogue = Dialogue(ALLOW, FORWARD, servers={"patient": {"extends_on_progress": True}})
         session = EraNegotiator(
-            SessionState(SessionRules(self.dialogue.compiled), name, "t", KEY), None, protocol=protocol
+            SessionState(SessionRules(self.dialogue.compiled), name, "t", SEAL_KEYS), None, protocol=protocol
         )
         self.relay = Relay(session, self._round, clock=anyio.current_time, note=self.notes.append)
         self._heard = anyio.Event()

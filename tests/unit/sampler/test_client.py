@@ -15,7 +15,7 @@ import pytest
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.policy.schema import Model
-from samplegate.sampler import process
+from samplegate.sampler import pool, process
 from samplegate.sampler.client import Models
 from samplegate.status.snapshot import WorkerStatus
 
@@ -58,9 +58,10 @@ def request(model: str = "real", timeout: float = 60.0) -> SampleRequest:
 
 @asynccontextmanager
 async def running(
-    program: str, environment: dict[str, str], *models: Model, folder: Path = Path()
+    program: str, environment: dict[str, str], *models: Model, folder: Path = Path(), workers: int = 1
 ) -> AsyncIterator[Models]:
-    made = Models(models or [REAL], folder=folder, environment=environment, command=[sys.executable, "-c", program])
+    command = [sys.executable, "-c", program]
+    made = Models(models or [REAL], folder=folder, environment=environment, workers=workers, command=command)
     try:
         yield made
     finally:
@@ -85,7 +86,7 @@ def is_running(pid: int) -> bool:
 
 
 def calls_in_flight(models: Models) -> int:
-    return 0 if models.worker is None else models.worker.calls
+    return sum(worker.calls for worker in models.workers)
 
 
 async def test_a_scripted_model_answers_and_starts_no_worker(environment: dict[str, str], tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ async def test_a_scripted_model_answers_and_starts_no_worker(environment: dict[s
         result = await models.sample(request("trial"), ignore_progress)
 
         assert Sampled(({"type": "text", "text": "scripted words"},), "scripted", "endTurn", 1, 2) == result
-        assert models.pid is None
+        assert () == models.pids
         assert [] == models.problems()
 
 
@@ -113,21 +114,21 @@ async def test_every_problem_of_every_case_file_is_told(environment: dict[str, s
 
 async def test_nothing_is_started_before_the_first_request(environment: dict[str, str]) -> None:
     async with running(ECHO, environment) as models:
-        assert models.pid is None
+        assert () == models.pids
         assert isinstance(await models.sample(request(), ignore_progress), Sampled)
-        assert models.pid is not None
+        assert 1 == len(models.pids)
 
 
 async def test_the_state_of_the_worker_is_known_at_each_moment(environment: dict[str, str]) -> None:
     async with running(NEVER_READY, environment) as models, anyio.create_task_group() as group:
-        assert WorkerStatus(state="not started") == models.worker
+        assert (WorkerStatus(state="not started"),) == models.workers
         group.start_soon(models.warm)
         await anyio.wait_all_tasks_blocked()
-        assert WorkerStatus(state="starting") == models.worker
+        assert (WorkerStatus(state="starting"),) == models.workers
         group.cancel_scope.cancel()
     async with running(DEAF, environment) as models, anyio.create_task_group() as group:
         await models.warm()
-        assert WorkerStatus(state="ready", pid=models.pid) == models.worker
+        assert (WorkerStatus(state="ready", pid=models.pids[0]),) == models.workers
         group.start_soon(models.sample, request(), ignore_progress)
         with anyio.fail_after(60):
             while not calls_in_flight(models):  # noqa: ASYNC110 - a call gives no event
@@ -135,37 +136,38 @@ async def test_the_state_of_the_worker_is_known_at_each_moment(environment: dict
         group.cancel_scope.cancel()
     async with running(MORTAL, environment) as models:
         await models.sample(request(), ignore_progress)
-        assert models.worker is not None
-        assert ("not started", True) == (models.worker.state, "exited with code 7" in str(models.worker.problem))
+        (worker,) = models.workers
+        assert ("not started", True) == (worker.state, "exited with code 7" in str(worker.problem))
     async with running(STILLBORN, environment) as models:
         await models.sample(request(), ignore_progress)
-        assert models.worker is not None
-        assert "failed" == models.worker.state
-        assert "exited with code 3" in str(models.worker.problem)
-        assert models.worker.retry_in is not None
-        assert 0 < models.worker.retry_in <= process.FIRST_PAUSE
+        (worker,) = models.workers
+        assert "failed" == worker.state
+        assert "exited with code 3" in str(worker.problem)
+        assert worker.retry_in is not None
+        assert 0 < worker.retry_in <= pool.FIRST_PAUSE
 
 
 async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_worker(environment: dict[str, str]) -> None:
     async with running(MORTAL, environment) as models:
         await models.warm()
-        first = models.pid
+        first = models.pids
         failure, message = failed(await models.sample(request(), ignore_progress))
 
         assert (
             "crashed",
-            "model real: the worker process exited with code 7; try again, the next request starts a new one",
+            "model real: the worker process exited with code 7; try again, the next request uses another one",
         ) == (failure, message)
-        assert models.pid is None
+        assert not models.pids
         await models.warm()
-        assert models.pid not in (None, first)
+        assert 1 == len(models.pids)
+        assert first != models.pids
 
 
 async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(environment: dict[str, str]) -> None:
     async with running(STILLBORN, environment) as models:
         assert (
             "crashed",
-            "model real: the worker process exited with code 3; try again, the next request starts a new one",
+            "model real: the worker process exited with code 3; try again, the next request uses another one",
         ) == failed(await models.sample(request(), ignore_progress))
         failure, message = failed(await models.sample(request(), ignore_progress))
 
@@ -228,7 +230,7 @@ async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(
 async def test_a_time_out_counts_the_start_and_does_not_end_it(environment: dict[str, str]) -> None:
     async with running("import sys\nsys.stdin.read()", environment) as models:
         assert "timeout" == failed(await models.sample(request(timeout=0.05), ignore_progress))[0]
-    assert models.pid is None
+    assert () == models.pids
 
 
 TALKATIVE = (
@@ -338,8 +340,7 @@ async def test_a_scripts_delay_is_kept_within_the_time_out(environment: dict[str
 async def test_closing_ends_a_worker_that_will_not_go(environment: dict[str, str]) -> None:
     async with running(ENDLESS, environment) as models:
         await models.warm()
-        pid = models.pid
-    assert pid is not None
+        (pid,) = models.pids
     assert not is_running(pid)
 
 
@@ -374,7 +375,7 @@ async def test_a_key_file_is_read_for_each_call(environment: dict[str, str], tmp
             failed(await models.sample(request("keyed"), ignore_progress))[0],
             len(models.problems()),
         )
-        assert models.pid is None
+        assert () == models.pids
         for key in ("first", "second"):
             (tmp_path / "key").write_text(f" {key}\n", "utf-8")
             result = await models.sample(request("keyed"), ignore_progress)

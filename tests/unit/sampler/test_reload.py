@@ -1,4 +1,4 @@
-"""Two policies in succession share a worker if its environment is the same."""
+"""Two policies in succession share their workers if the environment and the setting are the same."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ KEYED = Model(name="real", model="openai/x", api_base="http://127.0.0.1:9/v1", a
 async def test_a_policy_of_the_same_environment_takes_the_worker_over(environment: dict[str, str]) -> None:
     async with running(ECHO, environment) as before, running(ECHO, environment, REAL) as after:
         await before.warm()
-        first = before.pid
-        assert first is not None
+        (first,) = before.pids
         assert after.adopt(before)
-        assert first == after.pid
+        assert (first,) == after.pids
         await before.aclose()
         assert is_running(first)
         assert isinstance(await after.sample(request(), ignore_progress), Sampled)
-        assert first == after.pid
+        assert (first,) == after.pids
 
 
 async def test_a_policy_of_another_environment_starts_its_own_which_has_the_new_key(
@@ -32,9 +31,17 @@ async def test_a_policy_of_another_environment_starts_its_own_which_has_the_new_
     async with running(ECHO, old, KEYED) as before, running(ECHO, new, KEYED) as after:
         await before.warm()
         assert not after.adopt(before)
-        assert after.pid is None
+        assert () == after.pids
         await after.warm()
-        assert len({before.pid, after.pid, None}) == 3
+        assert 2 == len({*before.pids, *after.pids})
         answered = await after.sample(request(), ignore_progress)
         assert isinstance(answered, Sampled)
         assert "sk-new-0123456789" == answered.content[0]["text"]
+
+
+async def test_a_policy_with_more_workers_starts_its_own(environment: dict[str, str]) -> None:
+    async with running(ECHO, environment) as before, running(ECHO, environment, workers=2) as after:
+        await before.warm()
+        assert not after.adopt(before)
+        assert isinstance(await after.sample(request(), ignore_progress), Sampled)
+        assert 2 == len({*before.pids, *after.pids})

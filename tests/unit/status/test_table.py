@@ -92,7 +92,10 @@ def gate(name: str = "docs", **more: Any) -> GateStatus:
             store="sqlite:/s/reviews.db",
             reviewers=(ReviewerStatus(reviewer="ops", pending=2, oldest_age=90.0, next_expires_in=810.0),),
         ),
-        "worker": WorkerStatus(state="failed", problem="the worker exited with code 1", retry_in=8.0),
+        "workers": (
+            WorkerStatus(state="ready", pid=77, calls=3),
+            WorkerStatus(state="failed", problem="the worker exited with code 1", retry_in=8.0),
+        ),
         "decision_log": LogStatus(path="/s/decisions/serve.jsonl", waiting=3, problem="the disk is full"),
         "reload": ReloadStatus(age=120.0, result="refused", problems=2),
     }  # fmt: skip
@@ -110,6 +113,7 @@ def test_everything_that_goes_on_is_there() -> None:
         "  state     /var/lib/samplegate",
         "  settings  4f646348499f",
         "  log       /s/decisions/serve.jsonl, 3 waiting",
+        "  worker    ready, pid 77, 3 calls",
         "  worker    failed, the worker exited with code 1, next start in 8s",
         "  reload    refused 2m ago, 2 problems",
         "  problem: the disk is full",
@@ -177,7 +181,7 @@ def test_states_have_colors_only_where_they_are_wanted() -> None:
 def test_what_is_not_there_takes_one_line_or_none() -> None:
     empty = gate(
         servers=listed([]), sessions=listed([]), calls=listed([]), requests=listed([]), limits=listed([]),
-        reviews=None, worker=None, reload=None, decision_log=LogStatus(path=None), state="", settings_hash="",
+        reviews=None, workers=(), reload=None, decision_log=LogStatus(path=None), state="", settings_hash="",
     )  # fmt: skip
     assert [
         "serve 1.2.3: ready, pid 4711, up 3h12m",

@@ -48,7 +48,8 @@ def test_a_whole_exposition_says_what_that_of_the_first_release_said(tmp_path: P
     """``exposition.prom`` was written by 0.1.0: names, types, labels, buckets and values are public."""
     before = read_whole(text_string_to_metric_families(BEFORE.read_text("utf-8")))
     MetricsFile(touched(), tmp_path / "now.prom").write()
-    assert before == read_whole(text_string_to_metric_families((tmp_path / "now.prom").read_text("utf-8")))
+    now = read_whole(text_string_to_metric_families((tmp_path / "now.prom").read_text("utf-8")))
+    assert before == {name: now[name] for name in before}
 
 
 def families(found: Iterable[Any]) -> dict[str, Any]:
@@ -141,3 +142,14 @@ def test_scrapes_are_made_one_at_a_time_in_a_thread_and_the_event_loop_goes_on_m
         return await asyncio.gather(*scrapes)
 
     assert 4 == len(asyncio.run(scraped()))
+
+
+def test_exemplars_are_in_openmetrics_only() -> None:
+    metrics, ids = Metrics(), {"trace_id": "0af7651916cd43dd8448eb211c80319c", "span_id": "b7ad6b7169203331"}
+    metrics.observe("samplegate_model_call_duration_seconds", 0.3, ids, model="m")
+    metrics.observe("samplegate_model_call_duration_seconds", 0.7, model="m")
+    _, strict = both(metrics)
+    samples = strict["samplegate_model_call_duration_seconds"].samples
+    found = {sample.labels["le"]: sample.exemplar for sample in samples if sample.exemplar is not None}
+    assert {"0.5": (ids, 0.3)} == {bound: (one.labels, one.value) for bound, one in found.items()}
+    assert "trace_id" not in page(metrics, PLAIN)[0]

@@ -32,7 +32,7 @@ REQUEST: dict[str, Any] = {
 }
 ENDINGS = {
     "counter": "total",
-    "gauge": "ratio|seconds|info|open|pending|success|failing|draining",
+    "gauge": "ratio|seconds|info|open|pending|success|failing|draining|asynchronous",
     "histogram": "seconds",
 }
 

@@ -423,7 +423,8 @@ class ModernClient:
             return self._listen(stream, f, hello, now)
         bare = translation.bare(f)
         if isinstance(bare, Refusal):
-            return [Note("state.refused", {"server": self.state.server}), ToClient(stream, bare.line(f.id), True)]
+            note = Note("state.refused", {"server": self.state.server, "fault": bare.message})
+            return [note, ToClient(stream, bare.line(f.id), True)]
         out: Effects = (
             [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
         )

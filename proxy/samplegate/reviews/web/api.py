@@ -27,7 +27,7 @@ from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict, 
 from samplegate.reviews.views import to_view, withdrawn_for
 from samplegate.reviews.web.context import CHALLENGE, Person, Web, invalid_input, not_found, problem, unauthorized
 from samplegate.reviews.web.events import EventStream, Feed, event_json, last_seen
-from samplegate.reviews.web.security import FailedLoginLimiter, Pace, headers_of, sender
+from samplegate.reviews.web.security import Pace, SharedLoginLimiter, headers_of, sender
 
 MAX_LIMIT: Final = 200
 DEFAULT_LIMIT: Final = 50
@@ -118,7 +118,7 @@ class ReviewApi:
     def __init__(self, web: Web, feed: Feed) -> None:
         self._web = web
         self._feed = feed
-        self._failed_logins = FailedLoginLimiter(PER_ADDRESS, OVERALL, web.wall)
+        self._failed_logins = SharedLoginLimiter(web, "API", PER_ADDRESS, OVERALL)
 
     def routes(self) -> list[Route]:
         return [
@@ -135,7 +135,7 @@ class ReviewApi:
         return JSONResponse(openapi_document(self._web.version))
 
     async def _list(self, request: Request) -> Response:
-        person = self._person(request)
+        person = await self._person(request)
         if isinstance(person, Response):
             return person
         wanted = list_filter(request.query_params.multi_items(), person)
@@ -157,7 +157,7 @@ class ReviewApi:
         return JSONResponse({"events": [event_json(event) for event in events]})
 
     async def _events(self, request: Request) -> Response:
-        person = self._person(request)
+        person = await self._person(request)
         if isinstance(person, Response):
             return person
         token = headers_of(request.scope).bearer() or ""
@@ -199,7 +199,7 @@ class ReviewApi:
         token = headers_of(request.scope).bearer()
         if token is not None and token.startswith(formats.TOKEN_PREFIX):
             return await self._by_callback(request, token)
-        person = self._person(request)
+        person = await self._person(request)
         if isinstance(person, Response):
             return person
         review = await self._get(request)
@@ -217,11 +217,11 @@ class ReviewApi:
         )
         if review is not None and why is None:
             return review, Decider("callback", "callback", "none")
-        return self._wrong_token(request, problem(401, f"the token {why}", headers=CHALLENGE))
+        return await self._wrong_token(request, problem(401, f"the token {why}", headers=CHALLENGE))
 
     async def _visible_review(self, request: Request) -> Review | Response:
         """The review in the path, if this user may see it."""
-        person = self._person(request)
+        person = await self._person(request)
         if isinstance(person, Response):
             return person
         review = await self._get(request)
@@ -231,20 +231,20 @@ class ReviewApi:
         id = request.path_params["id"]
         return await self._web.store.read(lambda store: store.get(id)) if ID.fullmatch(id) else None
 
-    def _person(self, request: Request) -> Person | Response:
+    async def _person(self, request: Request) -> Person | Response:
         """The user with the bearer token, or a 401 or 429."""
         token = headers_of(request.scope).bearer()
         person = None if token is None else self._web.person(token)
         if person is not None:
             return person
-        return unauthorized() if token is None else self._wrong_token(request, unauthorized())
+        return unauthorized() if token is None else await self._wrong_token(request, unauthorized())
 
-    def _wrong_token(self, request: Request, refused: Response) -> Response:
+    async def _wrong_token(self, request: Request, refused: Response) -> Response:
         """The response to a wrong token.
 
         Valid tokens are never limited, because behind a proxy all have the same address.
         """
-        wait = self._failed_logins.attempt(sender(request.scope))
+        wait = await self._failed_logins.attempt(sender(request.scope))
         return (
             problem(
                 429, "too many failed attempts from this address; try again later", headers={"retry-after": str(wait)}

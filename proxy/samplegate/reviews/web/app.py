@@ -12,15 +12,24 @@ from samplegate.reviews.web import events, pages
 from samplegate.reviews.web.api import ReviewApi
 from samplegate.reviews.web.context import Web
 from samplegate.reviews.web.security import BODY_TIME, PageGuard
-from samplegate.reviews.web.sign_in import HOME, SessionMiddleware, SignIn, listener_of, person_of, redirect_to_sign_in
+from samplegate.reviews.web.sign_in import (
+    HOME,
+    EndedSessions,
+    SessionMiddleware,
+    SignIn,
+    listener_of,
+    person_of,
+    redirect_to_sign_in,
+)
 
 
 class ReviewsApp:
     """The application. ``end`` ends its event streams and accepts no new ones, so that a listener can close."""
 
     def __init__(self, web: Web, *, poll: float, keep_alive: float, body_time: float) -> None:
-        self._feed = events.Feed(web, poll=poll, keep_alive=keep_alive)
-        signin = SignIn(web)
+        ended = EndedSessions(web.wall)
+        self._feed = events.Feed(web, poll=poll, keep_alive=keep_alive, ended=ended.load)
+        signin = SignIn(web, ended)
         routes = [*ReviewApi(web, self._feed).routes(), *signin.routes(), *_more(web, self._feed), *pages.routes(web)]
         router = Router(routes, redirect_slashes=False, default=_nothing)
         self._app = PageGuard(SessionMiddleware(router, signin), web, body_time=body_time)

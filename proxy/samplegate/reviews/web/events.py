@@ -34,8 +34,17 @@ _number: Final = 18  # digits
 class Feed:
     """The changes of one store, for several listeners."""
 
-    def __init__(self, web: Web, *, poll: float = POLL, keep_alive: float = KEEP_ALIVE) -> None:
+    def __init__(
+        self,
+        web: Web,
+        *,
+        poll: float = POLL,
+        keep_alive: float = KEEP_ALIVE,
+        ended: Callable[[Sequence[tuple[str, str, float]]], None] = lambda _ended: None,
+    ) -> None:
+        """``ended`` gets the sessions that were signed out at any process, before listeners are looked up."""
         self.web = web
+        self._take_ended = ended
         self.keep_alive = keep_alive
         self.listeners = 0
         self.ended = asyncio.Event()
@@ -81,7 +90,11 @@ class Feed:
             now = asyncio.get_running_loop().time()
             if fresh or now - self._looked >= self._poll:
                 self._looked = now
-                before, self._newest = self._newest, await self.web.store.read(lambda store: store.last_change())
+                before = self._newest
+                self._newest, ended = await self.web.store.read(
+                    lambda store: (store.last_change(), store.ended_sessions())
+                )
+                self._take_ended(ended)
                 if self._newest < before:
                     self._outlines.clear()
             return self._newest

@@ -75,6 +75,29 @@ class FailedLoginLimiter:
             self._spent_by.popitem(last=False)
 
 
+class SharedLoginLimiter:
+    """The limit on failed logins at a door (the page or the API) of all processes that share the store. Failures that
+    this process's own limit refuses do not reach the store."""
+
+    def __init__(self, web: Web, door: str, each: Pace, all: Pace) -> None:
+        self._web, self._door, self._each, self._all = web, door, each, all
+        self._local = FailedLoginLimiter(each, all, web.wall)
+
+    async def attempt(self, address: str) -> int:
+        """Count a wrong token unless this address must wait. Returns the seconds that it must wait."""
+        wait = self._local.attempt(address)
+        if wait:
+            return wait
+        buckets = {
+            f"{self._door} {address}": (self._each.burst, self._each.rate),
+            f"{self._door}, all": (self._all.burst, self._all.rate),
+        }
+        try:
+            return ceil(await self._web.store.write(lambda store: store.failed_sign_in(buckets)))
+        except Unavailable:
+            return 0  # this process has counted it
+
+
 def _left(spent: tuple[float, float], pace: Pace, now: float) -> float:
     """The failures that still count against the limit."""
     count, since = spent

@@ -10,7 +10,8 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import ceil
 from typing import Final
 from urllib.parse import parse_qs, quote
 
@@ -23,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from samplegate.reviews.sign_in_links import CODE_PREFIX
 from samplegate.reviews.web import render
 from samplegate.reviews.web.context import Person, Web
-from samplegate.reviews.web.security import FailedLoginLimiter, Pace, headers_of, is_cross_site, is_own_page, sender
+from samplegate.reviews.web.security import Pace, SharedLoginLimiter, headers_of, is_cross_site, is_own_page, sender
 
 MAX_COOKIE: Final = 1024  # characters; ours have about 300
 MAX_ENDED: Final = 10_000  # sessions that were signed out and have not expired
@@ -70,7 +71,7 @@ def session_form_token(id: str, key: bytes) -> str:
 
 
 class EndedSessions:
-    """Sessions that were signed out before they expired. Kept in this process: a restart forgets them.
+    """Sessions that were signed out before they expired: those that the store knows, as of the last look.
 
     Beyond MAX_ENDED, all sessions of the token with the most entries end instead. So every sign-out stays effective,
     and no other user's session ends.
@@ -98,6 +99,11 @@ class EndedSessions:
         busiest = max(self._until, key=lambda token: len(self._until[token]))
         self._all_until[busiest] = max(self._all_until.get(busiest, 0), *self._until.pop(busiest).values())
         return True
+
+    def load(self, ended: Iterable[tuple[str, str, float]]) -> None:
+        """Take over the sessions that the store knows (``ReviewTransactions.ended_sessions``)."""
+        for id, token, until in ended:
+            self.add(CookieClaims(id, "", token, ceil(until)))
 
     def __contains__(self, claims: object) -> bool:
         if not isinstance(claims, CookieClaims):
@@ -233,10 +239,10 @@ def back_to(place: str) -> str:
 class SignIn:
     """The two routes and their state: failed logins and ended sessions."""
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: Web, ended: EndedSessions) -> None:
         self._web = web
-        self._failed_logins = FailedLoginLimiter(PER_ADDRESS, OVERALL, web.wall)
-        self._ended = EndedSessions(web.wall)
+        self._failed_logins = SharedLoginLimiter(web, "page", PER_ADDRESS, OVERALL)
+        self._ended = ended
 
     def routes(self) -> list[Route]:
         return [
@@ -249,7 +255,8 @@ class SignIn:
         cookie = Request(scope).cookies.get(self._cookie)
         if cookie is None:
             return None
-        key = await self._web.store.write(lambda store: store.key())
+        key, ended = await self._web.store.write(lambda store: (store.key(), store.ended_sessions()))
+        self._ended.load(ended)
         claims = read_cookie(cookie, key, self._web.wall())
         person = None if claims is None else self._current_person(claims)
         if claims is None or person is None:
@@ -280,17 +287,17 @@ class SignIn:
         if person is None and self._web.one_use is not None:
             person = self._web.one_use(token)
         if person is None:
-            return self._wrong_token(request, place, one_use=token.startswith(CODE_PREFIX))
+            return await self._wrong_token(request, place, one_use=token.startswith(CODE_PREFIX))
         self._web.log.info("person.signed_in", person=person.name)
         return await self._start_session(person, token, place)
 
-    def _wrong_token(self, request: Request, place: str, *, one_use: bool) -> Response:
+    async def _wrong_token(self, request: Request, place: str, *, one_use: bool) -> Response:
         """The response to a wrong token.
 
         Valid tokens are never limited, because behind a proxy all have the same address.
         """
         address = sender(request.scope)
-        wait = self._failed_logins.attempt(address)
+        wait = await self._failed_logins.attempt(address)
         if wait:
             response = self._page(request, 429, place, f"Too many failed attempts. Try again in {wait} s.")
             response.headers["retry-after"] = str(wait)
@@ -316,7 +323,11 @@ class SignIn:
         if isinstance(form, Response):
             return form
         session: PageSession = request.scope[_SESSION]
-        if self._ended.add(session.claims):
+        claims = session.claims
+        await self._web.store.write(
+            lambda store: store.end_session(claims.id, token=claims.token, until=float(claims.until))
+        )
+        if self._ended.add(claims):
             self._web.log.warning(
                 "person.sessions_ended",
                 why=f"more than {MAX_ENDED} sessions were signed out; all sessions of one token have ended",

@@ -149,7 +149,7 @@ async def _route(
 ) -> HttpReply | None:
     visit.found, visit.twice = http.gathered(visit.scope["headers"])
     if _TRACE in visit.found:
-        visit.trace = http.traceparent(http.text(visit.found[_TRACE]))
+        visit.trace = visit.ambient = http.traceparent(http.text(visit.found[_TRACE]))
     if visit.http == "POST":
         return await _handle_post(visit, served, sessions, mirrored)
     if visit.http == "GET":

@@ -50,7 +50,7 @@ async def begin(
         raise
     session = sessions.create(visit.caller, served.name, conversation)
     visit.session, visit.waits = session.tag, True
-    stream = session.asked(1, visit.trace)
+    stream = session.asked(1, visit.ambient)
     reader = visit.reader = StreamReader(stream)
     try:
         return await _initialize(visit, sessions, session, id, reader)
@@ -250,7 +250,7 @@ async def _handle_requests(
     with _Visiting(session, sessions):
         if session.full:
             return _full(sessions, ids[0])
-        stream = session.asked(len(ids), visit.trace)
+        stream = session.asked(len(ids), visit.ambient)
         visit.waits = True
         reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
         try:

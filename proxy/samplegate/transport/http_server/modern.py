@@ -236,7 +236,7 @@ async def _handle_notification(visit: HttpExchange, served: ServerEndpoint, fram
         conversation = await served.modern(visit.caller, frame)
     except ConversationRefused as problem:
         return refused(problem, None)
-    stream_id = conversation.open_stream(_NullStream(), trace=visit.trace)
+    stream_id = conversation.open_stream(_NullStream(), trace=visit.ambient)
     conversation.received(stream_id, frame)
     conversation.close_stream(stream_id)
     return HttpReply(202)
@@ -249,7 +249,7 @@ async def _handle_request(
     stream = HttpStream(sessions.held, bounds, awaited=1, keep=False)
     visit.waits = asked.method != LISTEN
     reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
-    stream.stream_id = conversation.open_stream(stream, trace=visit.trace)
+    stream.stream_id = conversation.open_stream(stream, trace=visit.ambient)
     try:
         conversation.received(stream.stream_id, visit.take_body())
         await answering.first_frame(visit, reader, bounds, sessions.ticks)

@@ -423,8 +423,8 @@ class HttpExchange:
     """One HTTP request, from its headers to the end of its response: its facts, and its connection."""
 
     __slots__ = (
-        "_watch", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason", "receive",
-        "scope", "send",
+        "_watch", "ambient", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason",
+        "receive", "scope", "send",
         "server", "session", "started", "status", "trace", "twice", "waits",
     )  # fmt: skip
 
@@ -435,7 +435,7 @@ class HttpExchange:
         self.http: str = scope["method"]
         self.found: Found = {}
         self.twice: frozenset[bytes] = frozenset()
-        self.era = self.method = self.form = self.end = self.session = self.trace = ""
+        self.era = self.method = self.form = self.end = self.session = self.trace = self.ambient = ""
         self.reason: Reason = ""
         self.status = 0
         self.reader: StreamReader | None = None
