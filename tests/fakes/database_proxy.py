@@ -30,6 +30,8 @@ class DatabaseProxy:
         is for one COMMIT."""
         self.cut_after = -1
         """Bytes from the server after which its connection is cut, for one connection; -1: never."""
+        self.refused = False
+        """Whether new connections are closed at once."""
         self.accepted = 0
         """Connections so far."""
         self.lost = 0
@@ -47,6 +49,11 @@ class DatabaseProxy:
         """Close all connections."""
         self._loop.call_soon_threadsafe(self._close_all)
 
+    def refuse(self, refused: bool) -> None:
+        """Close all connections, and new ones as soon as they are made; or accept them again."""
+        self.refused = refused
+        self.cut()
+
     def _close_all(self) -> None:
         for writer in tuple(self._open):
             writer.transport.abort()
@@ -58,6 +65,9 @@ class DatabaseProxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        if self.refused:
+            client.transport.abort()
+            return
         self.accepted += 1
         self._open.add(client)
         try:

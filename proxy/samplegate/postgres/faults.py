@@ -48,6 +48,7 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "22": _LOST,
     "23": _LOST,
     "42883": _LOST,
+    "42704": ("refused", "a role does not exist", "create it: createuser NAME"),
     "53100": ("full", "its disk is full", "free disk space"),
     "53300": ("busy", "it has no free connection", "raise max_connections, or use PgBouncer"),
     "53200": ("full", "it lacks memory", "raise its memory, or lower its load"),
@@ -58,7 +59,7 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "XX": ("damaged", "it reports damaged data", "check its log"),
 }
 """SQLSTATE, or its beginning, to the kind, the problem and the remedy. A longer key comes first."""
-_TEXTS: Final = (
+_TEXTS: Final[tuple[tuple[str, tuple[Kind, str, str]], ...]] = (
     ("too many", _STATES["53300"]),
     ("connection slots are reserved", _STATES["53300"]),
     ("no more connections allowed", _STATES["53300"]),

@@ -136,7 +136,8 @@ def _sum(limit: str, one: ledger.Account, other: ledger.Account, now: float) -> 
     spec = spec_of(limit)
     if spec is not None and spec.per != "bucket":
         return ledger.merged(msgspec.structs.replace(spec, max_units=ledger.MAX_UNITS), one, other, now)
-    return ledger.Account(one.level + other.level, max(one.stamp, other.stamp), one.warned or other.warned)
+    level = min(one.level + other.level, 4 * ledger.MAX_UNITS)  # what a column can hold
+    return ledger.Account(level, max(one.stamp, other.stamp), one.warned or other.warned)
 
 
 def _reviews(old: sqlite3.Connection, new: psycopg.Connection, _now: float) -> int:

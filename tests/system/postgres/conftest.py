@@ -1,4 +1,4 @@
-"""A server, and a new database in it for each test."""
+"""The fixtures of commands; a server, and a new database in it for each test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import psycopg
 import pytest
 
 from tests.fakes import postgresql
+from tests.fakes.command_fixtures import run, write
 from tests.fakes.postgresql import Database
+
+__all__ = ["run", "write"]
 
 _numbers = count()
 

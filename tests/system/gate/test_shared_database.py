@@ -1,0 +1,167 @@
+"""`samplegate run` and two `samplegate serve` on one database: a limit that they share, reviews that one opens and
+another decides, the decision log, and the status of each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.fakes import postgresql
+from tests.fakes.daemon import ASK_SAMPLE, BOUND, Gate, admin, client
+from tests.fakes.daemon_reviews import TOKEN, daemon, form, people, said
+from tests.fakes.database_proxy import DatabaseProxy, database_proxy
+from tests.fakes.postgresql import Database
+from tests.fakes.run_process import call, lines, opening, running
+from tests.fakes.shell import samplegate
+from tests.paths import PROGRAMS
+
+pytestmark = pytest.mark.anyio
+LIMIT = "limits: {day: {requests: 3, per: day, tz: UTC}, two: {concurrent: 2}}\n"
+POLICY = f"""
+version: 1
+models: [{{name: m, model: scripted, cases: answers.yaml}}]
+reviewers: {{ops: {{timeout: TIMEOUT}}}}
+{LIMIT}
+rules:
+  - {{name: models, effect: allow, match: {{kind: sampling}}, with: {{models: [m]}}, limits: [day]}}
+  - {{name: people, effect: escalate, reviewer: ops, match: {{not: {{mode: url}}}}}}
+client: {{peer_timeout: PATIENCE}}
+servers: {{default: {{peer_timeout: PATIENCE}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgresql.Server]:
+    with postgresql.server("fsync = off") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def proxy(server: postgresql.Server) -> Iterator[DatabaseProxy]:
+    with database_proxy(server.socket) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def database(server: postgresql.Server) -> Database:
+    postgresql.empty(server.place)
+    return Database(server.place)
+
+
+async def gates(stack: AsyncExitStack, folder: Path, url: str, number: int = 2) -> list[Gate]:
+    """Daemons with folders of their own."""
+    found = []
+    for name in "abcde"[:number]:
+        (folder / name).mkdir()
+        found.append(daemon(folder / name, "legacy", policy=POLICY, database=url, decision_log="database"))
+    return list(await asyncio.gather(*(stack.enter_async_context(one) for one in found)))
+
+
+async def status(gate: Gate) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as http, http.get(gate.admin + "/status?format=json") as response:
+        if response.status == 200 and response.content_type == "application/json":
+            found: dict[str, Any] = await response.json()
+            return found
+    code, text = await admin(gate, "/status", accept="application/json")
+    assert 200 == code, text
+    found = json.loads(text)
+    return found
+
+
+async def test_gates_share_a_limit_and_reviews(database: Database, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        first, second = await gates(stack, tmp_path, database.url)
+        one = await stack.enter_async_context(client(first, "/mcp", capabilities={}))
+        other = await stack.enter_async_context(client(second, "/mcp", capabilities={}))
+        await one.begin()
+        await other.begin()
+        answers = [await each.call("legacy", number, **ASK_SAMPLE) for number, each in enumerate([one, other] * 2, 1)]
+        assert ["result"] * 3 + ["error"] == [
+            "result" if "result" in answer["result"]["structuredContent"] else "error" for answer in answers
+        ]
+        used = [limit for limit in (await status(second))["limits"]["items"] if limit["limit"] == "day"]
+        assert [(3.0, 0.0)] == [(limit["used"], limit["left"]) for limit in used]
+
+        # a review that is opened at one gate and decided at the other
+        waiting = asyncio.create_task(one.call("legacy", 10, **form("by the API")))
+        api = await stack.enter_async_context(people(second))
+        review = await api.pending()
+        assert 1 == (await status(second))["reviews"]["reviewers"][0]["pending"]
+        code, _ = await api.say(review, verdict="answer", result={"action": "accept", "content": {"confirm": True}})
+        assert (200, "accept") == (code, said(await waiting)["action"])
+
+        # ... and with the command
+        waiting = asyncio.create_task(other.call("legacy", 11, **form("by the command")))
+        review = await (await stack.enter_async_context(people(first))).pending()
+        done = await asyncio.to_thread(
+            samplegate, tmp_path, "reviews", "reject", review["id"], "--database", database.url, USER="ana"
+        )
+        assert 0 == done.code, done.err
+        assert "decline" == said(await waiting)["action"]
+
+        shown = await asyncio.to_thread(samplegate, tmp_path, "status", "--database", database.url, "--json")
+        assert 0 == shown.code, shown.err
+        found = json.loads(shown.out)
+        assert ["day"] == [limit["limit"] for limit in found["limits"]["items"]]
+        listed = await asyncio.to_thread(samplegate, tmp_path, "reviews", "list", "--all", "--database", database.url)
+        assert (0, 2) == (listed.code, listed.out.count("rv_")), listed
+        report = await asyncio.to_thread(samplegate, tmp_path, "report", "--log", database.url, "--json")
+        assert 6 == json.loads(report.out)["requests"], report.out
+    assert TOKEN not in str(database.rows("SELECT record FROM decisions"))
+
+
+async def test_run_shares_the_limit_of_serve(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("TIMEOUT", "15m").replace("PATIENCE", "60s"))
+    (tmp_path / "answers.yaml").write_text("cases: [{answer: hi}]\n")
+    server = ("python", str(PROGRAMS / "asking.py"), "legacy")
+    asks = [call(number, "do", **ASK_SAMPLE) for number in (1, 2)]
+    outcomes = []
+    for _ in range(2):
+        with running(tmp_path, "--database", database.url, "--decision-log", "database", command=server) as gate:
+            gate.write(*opening())
+            for ask in asks:
+                gate.write(ask)
+                while (frame := gate.read()).get("id") != ask["id"]:
+                    pass
+                outcomes.append("result" in frame["result"]["structuredContent"])
+            gate.end()
+    assert [True, True, True, False] == outcomes
+    assert 4 == database.value("SELECT count(*) FROM decisions")
+    assert lines
+
+
+async def test_a_database_that_is_gone_is_told_and_the_gate_passes_calls_on(
+    database: Database, proxy: DatabaseProxy, tmp_path: Path
+) -> None:
+    """Requests that need it are not answered; it recovers by itself."""
+    async with AsyncExitStack() as stack:
+        (gate,) = await gates(stack, tmp_path, postgresql.tcp_url(proxy.port), 1)
+        one = await stack.enter_async_context(client(gate, "/mcp", capabilities={}))
+        await one.begin()
+        assert "result" in (await one.call("legacy", 1, **ASK_SAMPLE))["result"]["structuredContent"]
+        proxy.refuse(True)
+        try:
+            async with asyncio.timeout(BOUND):
+                answer, passed = await asyncio.gather(
+                    one.call("legacy", 2, **ASK_SAMPLE), one.call("legacy", 3, value=1), return_exceptions=True
+                )
+            assert isinstance(answer, dict)
+            assert isinstance(passed, dict)
+            assert "error" in answer["result"]["structuredContent"]
+            assert "result" in passed
+            problems = (await status(gate))["problems"]
+            assert any("cannot be reached" in problem for problem in problems), problems
+            assert str(proxy.port) not in json.dumps(answer)
+        finally:
+            proxy.refuse(False)
+        async with asyncio.timeout(BOUND):
+            number = 4
+            while "result" not in (await one.call("legacy", number, **ASK_SAMPLE))["result"]["structuredContent"]:
+                number += 1
