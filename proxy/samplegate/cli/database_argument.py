@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from samplegate.postgres.url import has_password
-
 
 def database_argument(parser: argparse.ArgumentParser, text: str = "shared database of the gates") -> None:
     """Add ``--database``."""
@@ -20,6 +18,8 @@ def database_argument(parser: argparse.ArgumentParser, text: str = "shared datab
 def _url(text: str) -> str:
     """Raises argparse.ArgumentTypeError for a URL with a password, which other users of the machine could read. The
     URL itself is checked with the settings."""
+    from samplegate.postgres.url import has_password  # every session of a client starts with the arguments of `run`
+
     if has_password(text):
         raise argparse.ArgumentTypeError(
             "the URL contains a password, which others can read in the list of processes; put it in"

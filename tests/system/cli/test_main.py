@@ -101,7 +101,8 @@ def test_the_line_of_a_run_loads_no_other_command_and_no_part_of_the_gate() -> N
         "import sys; from samplegate.cli.main import parse; parse(['run', '--policy', 'p', '--', 'x']);"
         "print(*sorted(name for name in sys.modules if name.startswith('samplegate.')))"
     )
-    assert ["samplegate.cli", "samplegate.cli.main", "samplegate.cli.run"] == python("-c", program).stdout.split()
+    loaded = ["samplegate.cli", "samplegate.cli.database_argument", "samplegate.cli.main", "samplegate.cli.run"]
+    assert loaded == python("-c", program).stdout.split()
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,9 @@ async def test_a_cancelled_call_and_a_timeout_end_at_the_worker_that_has_them(
         for _ in range(CALLERS):
             group.start_soon(models.sample, asked("hang"), lambda _: None)
         await until(lambda: 2 == len(busy(models)) and CALLERS == busy(models)[1])
-        for _ in range(2 * CALLERS):
-            assert "hang" == (await to_thread.run_sync(endpoint.next)).body["model"]
+        arrived = 0
+        while arrived < 2 * CALLERS:  # a request of the test before may still be on its way
+            arrived += (await to_thread.run_sync(endpoint.next)).body["model"] == "hang"
 
         result = await models.sample(asked("hang", timeout=1.0), lambda _: None)
         assert isinstance(result, SampleFailed)
