@@ -150,6 +150,7 @@ class Outside:
             "count": lambda _name, *, reviewer, result: self.counted.append((reviewer, result)),
             "waiting": lambda pending, _now: self.waiting.append(pending),
             "wall": lambda: self.clock() + self.ahead,
+            "clock": self.clock,
             "random": bytes,
             "pause": self.clock.pause,
         }

@@ -43,6 +43,7 @@ class DatabaseWatch:
         self._connection = PostgresConnection(url)
         self._one_at_a_time = threading.Lock()
         self._fault: str | None = None
+        self._failed = False
         self._standby: str | None = None
         self._withdrawn: frozenset[str] = frozenset()
 
@@ -50,15 +51,21 @@ class DatabaseWatch:
         """Look at the start and every ``INTERVAL`` seconds, until cancelled."""
         try:
             while True:
-                await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
-                self._tell()
-                if self._withdrawn != self._context.withdrawn:
-                    self._context.withdrawn = self._withdrawn
-                    if self._changed is not None:
-                        await self._changed()
+                try:
+                    await self._look_once()
+                except Exception:  # a fault of the watch must not end the gate
+                    self._context.log.error("database.watch_failed", exc_info=True)  # noqa: G201
                 await anyio.sleep(INTERVAL)
         finally:
             self._connection.close()
+
+    async def _look_once(self) -> None:
+        await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
+        self._tell()
+        if self._withdrawn != self._context.withdrawn:
+            self._context.withdrawn = self._withdrawn
+            if self._changed is not None:
+                await self._changed()
 
     async def withdraw(self, gone: Collection[str], allowed: Collection[str]) -> None:
         """Withdraw tokens (hashes in hex) at all gates, and allow others again. Never raises: a failure is logged."""
@@ -97,6 +104,7 @@ class DatabaseWatch:
             if problem not in context.database_problems:
                 say = context.log.error if problem.endswith(str(self._fault)) else context.log.warning
                 say("database.problem", problem=problem)
-        if context.database_problems and not found:
+        if self._failed and self._fault is None:
             context.log.info("database.works", place=place)
+        self._failed = self._fault is not None
         context.database_problems = found

@@ -127,6 +127,7 @@ class ReviewRuntime:
             count=self._context.metrics.count,
             waiting=self.counts.waiting,
             wall=time.time,
+            clock=time.monotonic,
             random=secrets.token_bytes,
         )
         await Outbox(

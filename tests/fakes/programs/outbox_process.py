@@ -16,7 +16,7 @@ async def main(store: str, hook: str) -> None:
     """Deliver everything that is due."""
     out = Outside(Path())
     out.tell_at(hook)
-    await out.outbox(store=AsyncReviewStore(store), wall=time.time, pause=pause).run()
+    await out.outbox(store=AsyncReviewStore(store), wall=time.time, clock=time.monotonic, pause=pause).run()
 
 
 if __name__ == "__main__":

@@ -113,6 +113,9 @@ class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Callable[[Mapping[str, tuple[int, float]], float], object] = lambda _pending, _now: None
     """Gets the pending reviews by reviewer, and the time, every second to every five seconds."""
     wall: Callable[[], float]
+    """Unix seconds, for signatures."""
+    clock: Callable[[], float]
+    """Monotonic seconds, for all that waits: a clock that is set back must not stop deliveries, or prolong a lease."""
     random: Callable[[int], bytes]
     pause: Pause = pause
 
@@ -270,7 +273,7 @@ class DeliveryAttempt:
         await context.store.write(lambda store: store.delivered(delivery, said=words))
 
     async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
-        context, delivery, now = self._context, self._delivery, self._context.wall()
+        context, delivery, now = self._context, self._delivery, self._context.clock()
         if self._queue.failed(words, now=now, after=after, chance=context.chance()):
             context.log.warning(
                 "review.delivery_failed", reviewer=self._queue.name, review=review.id, of=delivery.event, why=words
@@ -282,7 +285,7 @@ class DeliveryAttempt:
             return None
         self._count("again")
         await context.store.write(lambda store: store.postpone(delivery, wait=wait, said=words))
-        return context.wall() + wait  # the store's time is later than that before the write
+        return context.clock() + wait  # the store's time is later than that before the write
 
     async def _given_up(self, words: str) -> None:
         await self._context.store.write(lambda store: store.give_up(self._delivery, said=words))
@@ -351,10 +354,10 @@ class Outbox:
                     self._store_failed(problem)
                 except Exception as problem:
                     self._log_bug(problem)
-                await self._context.pause(event, max(0.0, min(GLANCE, self._next_check - self._context.wall())))
+                await self._context.pause(event, max(0.0, min(GLANCE, self._next_check - self._context.clock())))
 
     async def _start_due(self, tasks: asyncio.TaskGroup) -> None:
-        now, newest = self._context.wall(), await self._context.store.read(lambda store: store.last_change())
+        now, newest = self._context.clock(), await self._context.store.read(lambda store: store.last_change())
         if newest == self._seen and now < self._next_check:
             return
         if newest != self._seen:
@@ -430,7 +433,7 @@ class Outbox:
         with self._waking.woken() as event:
             while True:
                 event.clear()
-                now, waiting = self._context.wall(), False
+                now, waiting = self._context.clock(), False
                 try:
                     waiting = await self._expire()
                     if now >= purge_at:
@@ -446,17 +449,17 @@ class Outbox:
         """Expire reviews. Returns whether any were pending."""
         pending = await self._context.store.read(lambda store: store.pending())
         self._context.waiting(pending, self._context.store.wall())
-        if pending and EXPIRY in await self._lead(self._context.wall()):
+        if pending and EXPIRY in await self._lead(self._context.clock()):
             await self._context.store.write(lambda store: store.expire())
         return bool(pending)
 
     def _log_bug(self, problem: Exception) -> None:
         """Log a bug and go on after a pause, because a dead outbox would notify no one."""
-        self._next_check = max(self._next_check, self._context.wall() + IDLE)
+        self._next_check = max(self._next_check, self._context.clock() + IDLE)
         self._context.log.error("review.outbox_broke", exc_info=problem)
 
     def _store_failed(self, problem: Unavailable) -> None:
-        self._next_check = max(self._next_check, self._context.wall() + IDLE)
+        self._next_check = max(self._next_check, self._context.clock() + IDLE)
         if not self._store_fails:
             self._context.log.error("review.store_failed", why=str(problem))
         self._store_fails = True

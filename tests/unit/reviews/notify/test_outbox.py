@@ -42,6 +42,18 @@ async def test_a_review_is_told_signed_and_once(out: Outside) -> None:
     assert ("ops", "delivered") == out.counted[0]
 
 
+async def test_a_clock_that_is_set_back_delays_nothing(out: Outside) -> None:
+    async with endpoint(DOWN) as hook:
+        out.tell(hook)
+        await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.tries == 1)
+            out.ahead = -7_200.0
+            hook.says = answer()
+            out.clock.move(5)
+            await out.store.until(lambda: out.store.one.state == "done")
+
+
 @pytest.mark.parametrize("ahead", [-7_200.0, 7_200.0])
 async def test_a_wrong_clock_of_the_gate_changes_nothing_of_a_message(tmp_path: Path, ahead: float) -> None:
     out = Outside(tmp_path, ahead=ahead)
