@@ -49,6 +49,8 @@ MAY_BE_EMPTY: Final = {
     ("Rejected requests", "B"),
     ("Internal errors", "A"),
     ("Records not written", "A"),
+    ("Records not written", "C"),  # no gate has a shared database here
+    ("Records not written", "D"),
 }
 """What shows something only where something is wrong, or where a provider is asked: by panel, or by panel and query."""
 

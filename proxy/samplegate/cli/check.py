@@ -377,8 +377,8 @@ def _report(result: CheckResult) -> Iterator[str]:
     yield f"{result.file}: ok{_summary(result)}"
     if state := _persistent_limits(result):
         yield (
-            f"{result.file}: needs a state folder (--state) for the limits {', '.join(state)}; processes with the same"
-            " folder share them"
+            f"{result.file}: needs a state folder (--state) or a database for the limits {', '.join(state)}; processes"
+            " with the same one share them"
         )
     if per_run := ", ".join(_limits_per_run(result)):
         yield f"{result.file}: needs a run ID (--run, SAMPLEGATE_RUN or the CI job's) for the limits {per_run}"

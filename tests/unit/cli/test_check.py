@@ -59,7 +59,10 @@ rules: [{name: r, match: {kind: sampling}, effect: allow, limits: [day, rate, lo
 
 def test_a_policy_whose_limits_must_last_says_that_it_needs_a_state(run: Run, write: Write) -> None:
     write("p.yaml", LIMITED)
-    needs = "p.yaml: needs a state folder (--state) for the limits day, rate; processes with the same folder share them"
+    needs = (
+        "p.yaml: needs a state folder (--state) or a database for the limits day, rate; processes with the same one"
+        " share them"
+    )
     assert needs in run("check", "p.yaml").out.splitlines()
     (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
     assert ["day", "rate"] == told["state"]
