@@ -28,6 +28,8 @@ class DatabaseProxy:
         self.commits: Commits = "pass"
         """``lost``: the next COMMIT is sent, and its answer is cut off. ``unsent``: the next COMMIT is not sent. Either
         is for one COMMIT."""
+        self.only = b""
+        """If not empty, ``commits`` is for transactions that have sent this."""
         self.cut_after = -1
         """Bytes from the server after which its connection is cut, for one connection; -1: never."""
         self.refused = False
@@ -97,16 +99,19 @@ class DatabaseProxy:
         client: asyncio.StreamWriter,
         losing: asyncio.Event,
     ) -> None:
+        found = False
         while data := await reader.read(65536):
+            found = found or self.only in data
             if self.delay:
                 await asyncio.sleep(self.delay)
             await self._moving.wait()
-            if b"COMMIT\0" in data and self.commits != "pass":
+            if b"COMMIT\0" in data and found and self.commits != "pass":
                 how, self.commits = self.commits, "pass"
                 self.lost += 1
                 if how == "unsent":
                     raise ConnectionResetError
                 losing.set()
+            found = found and b"COMMIT\0" not in data
             server.write(data)
             await server.drain()
         raise ConnectionResetError

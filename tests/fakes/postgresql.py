@@ -135,12 +135,9 @@ def standby(primary: Server, *settings: str) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="ps") as name:
         made = Server(Path(name))
         made.own(made.folder)
-        made.run("pg_basebackup", "-D", made.data, "-h", primary.folder, "-U", USER, "-R", "-c", "fast", "-X", "stream")
-        made.configure(
-            f"unix_socket_directories = '{made.folder}'",
-            f"primary_conninfo = 'host={primary.folder} user={USER} application_name=standby'",
-            *settings,
-        )
+        source = f"host={primary.folder} user={USER} application_name=standby"
+        made.run("pg_basebackup", "-D", made.data, "-d", source, "-R", "-c", "fast", "-X", "stream")
+        made.configure(f"unix_socket_directories = '{made.folder}'", *settings)
         made.start()
         try:
             yield made
