@@ -23,6 +23,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +87,19 @@ async def spend(url: str, seconds: str) -> None:
 
 
 async def freeze(url: str) -> None:
-    lock = postgres_ledger._SharedRows.lock
+    rows: Any = postgres_ledger._SharedRows
+    lock = rows.lock
 
     def stop(self: Any, *arguments: Any) -> None:
         lock(self, *arguments)
         say("locked")
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    postgres_ledger._SharedRows.lock = stop  # type: ignore[method-assign]
+    rows.lock = stop
     limits, _ = limiter(url, DOLLAR)
     got = await limits.reserve(cents(50), None)
     say("refused" if isinstance(got, Refused) else "answered", detail=getattr(got, "detail", ""))
-    postgres_ledger._SharedRows.lock = lock  # type: ignore[method-assign]
+    rows.lock = lock
     await limits.aclose()
 
 
@@ -178,7 +180,7 @@ def program() -> int | None:
     if "LEASE" in os.environ:
         postgres_ledger.LEASE = float(os.environ["LEASE"])  # type: ignore[misc]
         postgres_ledger.PostgresAccounts.lease = postgres_ledger.LEASE
-    modes = {
+    modes: dict[str, Callable[..., Any]] = {
         "open": open_once,
         "spend": spend,
         "freeze": freeze,
@@ -189,7 +191,7 @@ def program() -> int | None:
         "clock": clock,
         "outbox": outbox,
     }
-    done: Any = modes[mode](*arguments)
+    done = modes[mode](*arguments)
     if done is not None:
         asyncio.run(done)
     return None
