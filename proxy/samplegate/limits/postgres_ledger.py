@@ -1,8 +1,9 @@
 """Shared accounts in PostgreSQL, for gates on many machines. All times are the server's.
 
 A transaction locks its accounts in the order of their keys, so that no two transactions wait for each other, and it
-locks nothing before that. The rules run here, on the rows just read. The rows are held for two round trips and a
-commit: the throughput of one account is what the batches of all gates make of that (bench/README.md).
+locks nothing before that: new accounts are made in a transaction of their own. The rules run here, on the rows just
+read. The rows are held for one round trip and a commit: the throughput of one account is what the batches of all gates
+make of that (bench/README.md).
 
 A process that holds slots of concurrent requests has a lease of ``LEASE`` seconds, which it renews. The slots of a
 process whose lease has ended are free. Such a process must have given them up by then (``async_ledger.py``).
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, LiteralString
 
 import psycopg
@@ -29,6 +30,9 @@ from samplegate.postgres.faults import PostgresFault
 from samplegate.sqlite import SqliteFault
 
 LEASE: Final = 30.0
+TRIES: Final = 3
+"""Transactions that are begun for one call. More than two are needed only if an account that was just made is deleted
+as idle."""
 
 _MAKE: Final = (
     "INSERT INTO accounts SELECT l, k, 0, 0, false FROM unnest(%s::text[], %s::text[]) wanted(l, k)"
@@ -104,17 +108,33 @@ class PostgresAccounts:
         try:
             if left() <= 0:
                 raise PostgresFault("busy", "it did not respond in time")
-            rows = _SharedRows(self._holder, self._swept)
-            with self._connection.transaction(left, last=rows.flush) as db:
-                rows.lock(db, sorted(accounts()))
-                rows.time = rows.time if self._clock is None else self._clock()
-                yield rows
-                self._holds = self._holds or rows.holds
-            self._swept = rows.swept
+            for _ in range(TRIES):
+                rows = _SharedRows(self._holder, self._swept)
+                try:
+                    with self._connection.transaction(left, last=rows.flush) as db:
+                        rows.lock(db, sorted(accounts()))
+                        rows.time = rows.time if self._clock is None else self._clock()
+                        yield rows
+                        self._holds = self._holds or rows.holds
+                except _MissingAccounts as missing:
+                    self._make(missing.accounts, left)
+                else:
+                    self._swept = rows.swept
+                    return
+            raise PostgresFault("busy", "other processes delete idle accounts meanwhile", "try again")
         except PostgresFault as problem:
             raise _unavailable(problem, problem.undone) from problem
         except SqliteFault as problem:  # from ``account_of``
             raise _unavailable(PostgresFault("damaged", problem.problem), True) from problem
+
+    def _make(self, accounts: Sequence[Account], left: Callable[[], float]) -> None:
+        """Make empty accounts, which exist from then on. Raises PostgresFault."""
+        try:
+            with self._connection.transaction(left) as db:
+                db.execute(_MAKE, _columns(accounts))
+        except PostgresFault as problem:
+            problem.undone = True  # whether they exist or not: nothing was charged
+            raise
 
     def renew(self, left: Callable[[], float]) -> None:
         """Renew the lease of this process. Raises LedgerUnavailable."""
@@ -135,6 +155,19 @@ def _unavailable(problem: PostgresFault, undone: bool) -> LedgerUnavailable:
     return LedgerUnavailable(problem.kind, f"{words}; {problem.remedy}" if problem.remedy else words, undone=undone)
 
 
+class _MissingAccounts(Exception):
+    """Accounts that do not exist yet, or were deleted because they were idle."""
+
+    def __init__(self, accounts: Sequence[Account]) -> None:
+        super().__init__()
+        self.accounts = accounts
+
+
+def _columns(accounts: Sequence[Account]) -> list[list[str]]:
+    """The identities and the keys of accounts, for a statement."""
+    return [[limit for limit, _ in accounts], [key for _, key in accounts]]
+
+
 class _SharedRows:
     """``SharedRows`` of one transaction. Writes are sent with the commit."""
 
@@ -150,24 +183,20 @@ class _SharedRows:
         self._statements: list[tuple[LiteralString, tuple[Any, ...]]] = []
         self.time = 0.0
 
-    def lock(self, db: psycopg.Connection, accounts: list[Account]) -> None:
-        """Lock these accounts, in this order, and read them and the clock. Raises PostgresFault and psycopg.Error."""
+    def lock(self, db: psycopg.Connection, accounts: Sequence[Account]) -> None:
+        """Lock these accounts, in this order, and read them and the clock. Raises psycopg.Error and _MissingAccounts.
+
+        psycopg's pipeline mode is no option: it may end with a message after which the server no longer ends a
+        transaction that does nothing, so a gate that freezes would keep the locks.
+        """
         self._db = db
-        for _ in range(2):  # an idle account may be deleted between the statements
-            columns = [[limit for limit, _ in accounts], [key for _, key in accounts]]
-            with self._db.pipeline():
-                if accounts:
-                    self._db.execute(_MAKE, columns)
-                found = self._db.execute(_LOCK, columns) if accounts else self._db.execute(_CLOCK)
-            rows = found.fetchall()
-            for limit, key, level, stamp, warned, _ in rows if accounts else ():
-                account = account_of(level, stamp, warned)
-                self._accounts[limit, key] = account if account.stamp or account.level else None
-            self.time = max([self.time, *(row[-1] for row in rows)])
-            accounts = [account for account in accounts if account not in self._accounts]
-            if not accounts:
-                return
-        raise PostgresFault("busy", "another process has deleted an account meanwhile", "try again")
+        rows = (db.execute(_LOCK, _columns(accounts)) if accounts else db.execute(_CLOCK)).fetchall()
+        for limit, key, level, stamp, warned, _ in rows if accounts else ():
+            account = account_of(level, stamp, warned)
+            self._accounts[limit, key] = account if account.stamp or account.level else None
+        if missing := [account for account in accounts if account not in self._accounts]:
+            raise _MissingAccounts(missing)
+        self.time = max(row[-1] for row in rows)
 
     def now(self) -> float:
         return self.time
@@ -231,8 +260,8 @@ class _SharedRows:
         """The slots of an account by holder and reservation."""
         if self._slots is None:
             self._slots = {account: {} for account in self._accounts}
-            wanted = [[limit for limit, _ in self._accounts], [key for _, key in self._accounts]]
-            for limit_name, its_key, holder, id, amount in self._db.execute(_SLOTS, wanted).fetchall():
+            wanted = self._db.execute(_SLOTS, _columns(list(self._accounts)))
+            for limit_name, its_key, holder, id, amount in wanted.fetchall():
                 self._slots[limit_name, its_key][holder, id] = amount
         return self._slots[limit, key]
 

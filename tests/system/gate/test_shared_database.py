@@ -117,8 +117,8 @@ async def test_run_shares_the_limit_of_serve(database: Database, tmp_path: Path)
     (tmp_path / "policy.yaml").write_text(POLICY.replace("TIMEOUT", "15m").replace("PATIENCE", "60s"))
     (tmp_path / "answers.yaml").write_text("cases: [{answer: hi}]\n")
     server = ("python", str(PROGRAMS / "asking.py"), "legacy")
-    arguments: Any = ASK_SAMPLE
-    asks = [call(number, "do", **arguments) for number in (1, 2)]
+    asked: dict[str, Any] = dict(ASK_SAMPLE)
+    asks = [call(number, "do", **asked) for number in (1, 2)]
     outcomes = []
     for _ in range(2):
         with running(tmp_path, "--database", database.url, "--decision-log", "database", command=server) as gate:

@@ -23,6 +23,7 @@ from samplegate.limits.postgres_ledger import LEASE, PostgresLedger
 from samplegate.limits.shared_ledger import SWEEP_EVERY, SharedLedger
 from samplegate.policy import ledger
 from samplegate.policy.ledger import LimitSpec, Refused, Reserved
+from samplegate.postgres import connection
 from tests.fakes import postgresql
 from tests.fakes.database_proxy import DatabaseProxy, database_proxy
 from tests.fakes.ledger_book import PATIENCE, Book, Open
@@ -235,6 +236,26 @@ def test_new_accounts_are_made_once_by_many_ledgers(place: InDatabase) -> None:
     assert (ONE, ONE) == place.ask("SELECT min(level), max(level) FROM samplegate.accounts")
 
 
+def test_a_ledger_that_stops_within_a_transaction_loses_its_locks(book: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time: nothing that was sent may keep the server from noticing that nothing comes."""
+    monkeypatch.setattr(connection, "IDLE_TIMEOUT", 0.1)
+    stops, other = book(daily("d", 100)), book(daily("d", 100))
+    (draw,) = stops.on([one("d")])
+    accounts: Any = stops.ledger._accounts
+    taken = 0
+
+    def stop() -> None:
+        nonlocal taken
+        with accounts.transaction(lambda: 5.0, lambda: {(draw.limit, draw.key)}):
+            other.taken(one("d"))
+            taken += 1
+
+    for _ in range(12):
+        with pytest.raises(LedgerUnavailable):
+            stop()
+    assert 12 == taken
+
+
 def test_a_lock_that_is_held_refuses_within_the_deadline(book: Open, place: InDatabase) -> None:
     ours = book(daily("d", 9))
     ours.taken(one("d"))
@@ -398,12 +419,24 @@ def test_a_reservation_of_which_nobody_knows_is_refused_and_its_slots_are_freed(
 ) -> None:
     ours = lossy(daily("d", 3), slots("s", 1))
     ours.taken(one("d"))
+    ours.settle(ours.taken(slot("s")))
     proxy.commits = how
     with pytest.raises(LedgerUnavailable) as raised:
         ours.reserve(one("d"), slot("s"))
     assert not raised.value.undone
     assert 1 == ours.room(slot("s"))
     assert (1 if how == "lost" else 2) == ours.room(one("d"))
+
+
+@pytest.mark.parametrize("how", ["lost", "unsent"])
+def test_a_new_account_of_which_nobody_knows_is_not_charged(lossy: Open, proxy: DatabaseProxy, how: Any) -> None:
+    ours = lossy(daily("d", 3))
+    ours.taken(one("d"))
+    proxy.commits = how
+    with pytest.raises(LedgerUnavailable) as raised:
+        ours.reserve(one("d", '["new"]'))
+    assert raised.value.undone
+    assert 3 == ours.room(one("d", '["new"]'))
 
 
 @pytest.mark.parametrize("how", ["lost", "unsent"])
