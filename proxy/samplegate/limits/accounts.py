@@ -101,8 +101,24 @@ class Reservation(msgspec.Struct):
     reserved: Reserved
     rates: Rates = {}
     """The least and the greatest amount by identity, if it has changed since."""
-    lost: list[Callable[[], object]] = []
+    lost: bool = False
+    """Whether its slots were lost, so that other gates may have them."""
+    tell: list[Callable[[], object]] = []
     """What to call if its slots are lost."""
+
+    def when_lost(self, tell: Callable[[], object]) -> None:
+        """Call ``tell`` when its slots are lost; at once if they are already."""
+        if self.lost:
+            tell()
+        else:
+            self.tell.append(tell)
+
+    def lose(self) -> bool:
+        """Its slots are lost, for good, even if the lease is renewed later. Returns whether this is news."""
+        news, self.lost = not self.lost, True
+        while self.tell:
+            self.tell.pop()()
+        return news
 
     def part(self, draws: Iterable[Draw]) -> Reserved:
         """Release and return those of these draws that are reserved."""

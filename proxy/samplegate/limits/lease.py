@@ -42,9 +42,9 @@ class SlotLease:
         self._renewed = 0.0
 
     def begin(self, asked: float) -> None:
-        """Keep the lease, which a reservation has taken. ``asked``: when it was sent."""
+        """Keep the lease, which a reservation has taken or renewed. ``asked``: when it was sent."""
+        self._renewed = max(self._renewed, asked)
         if self._timer is None and self._ledger.lease is not None:
-            self._renewed = asked
             self._schedule(self._ledger.lease)
 
     def close(self) -> None:
@@ -71,6 +71,6 @@ class SlotLease:
         try:
             begun = self._clock()
             if await self._ledger.renew():
-                self._renewed = begun
+                self._renewed = max(self._renewed, begun)
         finally:
             self._renewing = None

@@ -159,10 +159,10 @@ class Limiter:
 
     def when_lost(self, reserved: Reserved, lost: Callable[[], object]) -> None:
         """Call ``lost`` if the slots of a reservation are lost before it is settled: the shared database could not be
-        reached for so long that other gates may take them."""
+        reached for so long that other gates may take them. It is called at once if that has happened already."""
         held = self._held.get(reserved.id)
         if held is not None:
-            held.lost.append(lost)
+            held.when_lost(lost)
 
     async def drawn(self) -> Callable[[str, str], int]:
         """The units drawn now on a limit for a key, for limits that are not shared with other processes."""
@@ -328,19 +328,18 @@ class Limiter:
             self._queue.wake([(draw.limit, draw.key) for draw in part.draws])
 
     def _with_slots(self) -> list[Reservation]:
-        """The reservations that hold shared slots."""
+        """The reservations that hold shared slots. One that is being charged does not yet."""
         specs = self._ledger.specs
         return [
             held
             for held in self._held.values()
-            if any(specs[draw.limit].per == "slots" and specs[draw.limit].shared for draw in held.reserved.draws)
+            if held.reserved.at
+            and any(specs[draw.limit].per == "slots" and specs[draw.limit].shared for draw in held.reserved.draws)
         ]
 
     def _lost(self, reservations: Sequence[Reservation]) -> None:
-        self._log.error("limits.slots_lost", requests=len(reservations))
-        for held in reservations:
-            while held.lost:
-                held.lost.pop()()
+        if lost := sum(held.lose() for held in reservations):
+            self._log.error("limits.slots_lost", requests=lost)
 
     def _backend(self, specs: Mapping[str, LimitSpec]) -> LedgerBackend:
         """Create the backend at the first draw, because it imports a database driver."""
