@@ -122,9 +122,9 @@ class CallerGuard:
         bound: Address | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        withdrawn: Callable[[], Container[str]] = tuple,
+        withdrawn: Callable[[], Container[bytes]] = tuple,
     ) -> None:
-        """``withdrawn``: hashes of static tokens that another gate refuses by now."""
+        """``withdrawn``: the SHA-256 of static tokens that another gate has withdrawn by now."""
         self._app = app
         self._withdrawn = withdrawn
         self._server_at = server_at
@@ -178,8 +178,8 @@ class CallerGuard:
             await self._keys[1].aclose()
 
     def _build_rules(self, settings: ServeSettings, keys: Keys | None) -> _Rules:
-        callers, withdrawn = settings.callers, self._withdrawn()
-        static = StaticTokens(token for token in callers.tokens if token.sha256 not in withdrawn)
+        callers = settings.callers
+        static = StaticTokens(callers.tokens, self._withdrawn)
         bearers = Bearers(static, None, wall=self._wall)
         if callers.jwt is not None and keys is not None:
             from samplegate.auth.jwt import JwtTokens

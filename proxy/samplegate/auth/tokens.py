@@ -59,12 +59,15 @@ class StaticTokens:
     A guess costs the same whether the token exists or not: one hash, one lookup and one comparison.
     """
 
-    def __init__(self, tokens: Iterable[Token]) -> None:
+    def __init__(self, tokens: Iterable[Token], withdrawn: Callable[[], Container[bytes]] = tuple) -> None:
+        """``withdrawn``: the SHA-256 of tokens that another gate has withdrawn by now."""
+        self._withdrawn = withdrawn
         self._names = {bytes.fromhex(token.sha256): token.name for token in tokens}
 
     def name_of(self, token: str) -> str | None:
         """The caller's name of a token, or None."""
-        return entry_for_digest(self._names, _digest(token))
+        digest = _digest(token)
+        return None if digest in self._withdrawn() else entry_for_digest(self._names, digest)
 
 
 class Bearers:
@@ -124,13 +127,13 @@ def _matcher(names: tuple[str, ...]) -> Callable[[str], object]:
     return test
 
 
-def still_valid(before: CallerSettings, now: CallerSettings, withdrawn: Container[str] = ()) -> Callable[[str], bool]:
-    """Predicate: whether a caller is still valid after a change of the settings, or of the hashes of ``withdrawn``
-    tokens. If not, its connections end.
+def still_valid(before: CallerSettings, now: CallerSettings, withdrawn: Container[bytes] = ()) -> Callable[[str], bool]:
+    """Predicate: whether a caller is still valid after a change of the settings, or of the ``withdrawn`` tokens (their
+    SHA-256). If not, its connections end.
 
     JWT callers stay valid while the issuer's settings are the same: their tokens expire by themselves.
     """
-    names = {token.name for token in now.tokens if token.sha256 not in withdrawn}
+    names = {token.name for token in now.tokens if bytes.fromhex(token.sha256) not in withdrawn}
 
     def is_valid(caller: str) -> bool:
         if caller == LOCAL.name:

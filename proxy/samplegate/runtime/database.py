@@ -45,7 +45,7 @@ class DatabaseWatch:
         self._fault: str | None = None
         self._failed = False
         self._standby: str | None = None
-        self._withdrawn: frozenset[str] = frozenset()
+        self._withdrawn: frozenset[bytes] = frozenset()
 
     async def run(self) -> None:
         """Look at the start and every ``INTERVAL`` seconds, until cancelled."""
@@ -90,21 +90,23 @@ class DatabaseWatch:
             with self._one_at_a_time, reading as db:
                 self._standby = standby_warning(db)
                 where = (len(WITHDRAWN) + 1, WITHDRAWN, f"{WITHDRAWN}~", MAX_WITHDRAWN)
-                self._withdrawn = frozenset(digest for (digest,) in db.execute(_WITHDRAWN, where).fetchall())
+                self._withdrawn = frozenset(
+                    bytes.fromhex(digest) for (digest,) in db.execute(_WITHDRAWN, where).fetchall()
+                )
             self._fault = None
         except PostgresFault as problem:
             self._fault = str(problem)
 
     def _tell(self) -> None:
         context, place = self._context, self._connection.place
-        found = tuple(f"database {place}: {problem}" for problem in (self._fault, self._standby) if problem is not None)
+        told = [(context.log.error, self._fault), (context.log.warning, self._standby)]
+        found = [(say, f"database {place}: {problem}") for say, problem in told if problem is not None]
         context.metrics.set("samplegate_database_failing", float(self._fault is not None))
         context.metrics.set("samplegate_database_standby_asynchronous", float(self._standby is not None))
-        for problem in found:
+        for say, problem in found:
             if problem not in context.database_problems:
-                say = context.log.error if problem.endswith(str(self._fault)) else context.log.warning
                 say("database.problem", problem=problem)
         if self._failed and self._fault is None:
             context.log.info("database.works", place=place)
         self._failed = self._fault is not None
-        context.database_problems = found
+        context.database_problems = tuple(problem for _, problem in found)

@@ -99,8 +99,8 @@ class ProcessContext:
         """The URL of the shared database; None without one."""
         self.database_problems: tuple[str, ...] = ()
         """What the watch over the database has found last."""
-        self.withdrawn: frozenset[str] = frozenset()
-        """Hashes (SHA-256 in hex) of tokens that were withdrawn at a gate with the same database."""
+        self.withdrawn: frozenset[bytes] = frozenset()
+        """The SHA-256 of tokens that were withdrawn at a gate with the same database."""
         self.decisions = decisions
         self.settings_hash = settings_hash
         """The hash of the settings in force; empty if there are none."""

@@ -44,19 +44,18 @@ _unfit: Final = re.compile(r"[^A-Za-z0-9._@-]")
 class People:
     """Reviewers who may sign in, by the hash of their token."""
 
-    def __init__(self, settings: PeopleSettings) -> None:
+    def __init__(self, settings: PeopleSettings, withdrawn: Callable[[], Container[bytes]] = tuple) -> None:
+        """``withdrawn``: the SHA-256 of tokens that another gate has withdrawn by now."""
+        self._withdrawn = withdrawn
         self._people: dict[bytes, Person] = {}
         self.put(settings)
 
-    def put(self, settings: PeopleSettings, withdrawn: Container[str] = ()) -> None:
-        """Replace the reviewers at a reload, except those with ``withdrawn`` tokens (SHA-256 in hex). The sessions and
-        streams of removed reviewers end."""
+    def put(self, settings: PeopleSettings) -> None:
+        """Replace the reviewers at a reload. The sessions and streams of removed reviewers end."""
         from samplegate.reviews.web.context import Person
 
         self._people = {
-            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers)
-            for token in settings.tokens
-            if token.sha256 not in withdrawn
+            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens
         }
 
     def person(self, token: str) -> Person | None:
@@ -65,7 +64,7 @@ class People:
 
     def known(self, digest: bytes) -> Person | None:
         """The reviewer whose token has this SHA-256."""
-        return entry_for_digest(self._people, digest)
+        return None if digest in self._withdrawn() else entry_for_digest(self._people, digest)
 
 
 class Visitors:
@@ -169,7 +168,7 @@ class ReviewPage:
         from samplegate.reviews.web.app import reviews_app
         from samplegate.reviews.web.context import Web
 
-        people = People(self._settings.people or PeopleSettings())
+        people = People(self._settings.people or PeopleSettings(), lambda: self._context.withdrawn)
         visitors = Visitors(people, sign_in_links.OneUseCodes(secret), user=user_name(), wall=time.time)
         web = Web(
             store=store,

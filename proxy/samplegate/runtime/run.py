@@ -775,8 +775,7 @@ async def _main(run: Run) -> int:
             wiring.relay.start(reviews.run)
             if page is not None:
                 wiring.relay.start(page.run, reviews.store)
-        for watch in database_watches(context):
-            wiring.relay.start(watch.run)
+        wiring.relay.start(_watch_database, context)
         wiring.relay.start(publish, run.settings.state, status, run.log)
         if file is not None and run.settings.metrics_interval:
             wiring.relay.start(file.keep, run.settings.metrics_interval, run.log)
@@ -800,14 +799,20 @@ async def _main(run: Run) -> int:
     return _finish(run, wiring, file, *codes)
 
 
-def database_watches(
-    context: ProcessContext, changed: Callable[[], Awaitable[object]] | None = None
-) -> Iterator[DatabaseWatch]:
-    """The watch over the shared database, if the process has one. ``changed``: see ``DatabaseWatch``."""
-    if context.database is not None:
-        from samplegate.runtime.database import DatabaseWatch
+async def _watch_database(context: ProcessContext) -> None:
+    if (watch := database_watch(context)) is not None:
+        await watch.run()
 
-        yield DatabaseWatch(context, context.database, changed)
+
+def database_watch(
+    context: ProcessContext, changed: Callable[[], Awaitable[object]] | None = None
+) -> DatabaseWatch | None:
+    """The watch over the shared database; None without one. ``changed``: see ``DatabaseWatch``."""
+    if context.database is None:
+        return None
+    from samplegate.runtime.database import DatabaseWatch
+
+    return DatabaseWatch(context, context.database, changed)
 
 
 def _import_status() -> None:

@@ -27,6 +27,7 @@ from samplegate.audit.runs import GateFile
 from samplegate.auth.guard import AuthObserver, CallerGuard
 from samplegate.auth.tokens import still_valid
 from samplegate.config import SettingsError
+from samplegate.config.identities import PersonToken, Token
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.settings import settings_hash
 from samplegate.config.values import address
@@ -38,7 +39,7 @@ from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.run import (
     create_gate_file,
-    database_watches,
+    database_watch,
     loop_options,
     note_failed_start,
     open_decision_log,
@@ -265,7 +266,7 @@ class Daemon:
         )
         self.public.prepared(settings.servers, self._wanted.environment).put()
         self.reviewers = Reviewers(self.context, settings, self._wanted, self._listeners)
-        self._database = next(database_watches(self.context, self._withdrawn), None)
+        self._database = database_watch(self.context, self._withdrawn)
         self.reloads = Reloads(self._args, self._wanted, self.context, self._prepared, at)
         self.reload = SingleFlight(self._reloaded)
         self.operators = Operators(
@@ -407,11 +408,18 @@ class Daemon:
         return report
 
     async def _withdrawn(self) -> None:
-        """Refuse the tokens that were withdrawn at another gate, and end their connections."""
-        self._log.warning("database.tokens_withdrawn", tokens=len(self.context.withdrawn))
-        plan = self._prepared(self.reloads.wanted)
-        plan.put()
-        await plan.end()
+        """End the connections of callers whose tokens were withdrawn at another gate. Their tokens are refused
+        already."""
+        settings, withdrawn = self.reloads.wanted.settings, self.context.withdrawn
+        if names := {one.name for one in _tokens(settings) if bytes.fromhex(one.sha256) in withdrawn}:
+            self._log.warning(
+                "database.tokens_withdrawn",
+                names=sorted(names),
+                remedy="remove them here too; to allow one again, remove it, reload, add it, and reload",
+            )
+        kept = still_valid(settings.callers, settings.callers, withdrawn)
+        for server in self.public.servers.values():
+            await server.end_callers(kept)
 
     def _prepared(self, wanted: ServeConfig) -> ReloadPlan:
         """Build the changed servers and callers, without putting them in force."""
@@ -520,6 +528,9 @@ def _listeners(settings: ServeSettings) -> Listeners:
 
 
 def _digests(settings: ServeSettings) -> set[str]:
-    """The hashes of all static tokens of callers and people."""
-    found = {token.sha256 for token in settings.callers.tokens}
-    return found | {token.sha256 for token in settings.people.tokens}
+    return {token.sha256 for token in _tokens(settings)}
+
+
+def _tokens(settings: ServeSettings) -> tuple[Token | PersonToken, ...]:
+    """All static tokens, of callers and people."""
+    return *settings.callers.tokens, *settings.people.tokens

@@ -39,7 +39,7 @@ class Reviewers:
         self._context = context
         self._settings = settings
         self._listeners = listeners
-        self._people = People(settings.people) if NAME in listeners else None
+        self._people = People(settings.people, lambda: context.withdrawn) if NAME in listeners else None
         self._app: ReviewsApp | None = None
         self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
         assert settings.policy is not None
@@ -58,7 +58,7 @@ class Reviewers:
         """Adopt a reload: other reviewers and webhook secrets."""
         assert wanted.settings.policy is not None
         if self._people is not None:
-            self._people.put(wanted.settings.people, self._context.withdrawn)
+            self._people.put(wanted.settings.people)
         self.runtime.update_reviewers(wanted.settings.policy.parent, wanted.reviewers_see)
 
     def drain(self) -> None:

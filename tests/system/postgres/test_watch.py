@@ -23,7 +23,7 @@ class Context:
 
     def __init__(self) -> None:
         self.database_problems: tuple[str, ...] = ()
-        self.withdrawn: frozenset[str] = frozenset()
+        self.withdrawn: frozenset[bytes] = frozenset()
         self.told: list[tuple[str, str]] = []
         self.log = SimpleNamespace(error=self._tell, warning=self._tell, info=self._tell)
         self.metrics = SimpleNamespace(set=self._set)

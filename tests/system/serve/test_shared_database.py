@@ -79,7 +79,11 @@ async def test_a_token_that_is_withdrawn_at_one_gate_is_refused_at_the_other(
         assert 401 == await status_of(http, first, "ann")
         await until(http, second, "ann", refused=True)
         assert 401 != await status_of(http, second, "ben")
-        await second.said("database.tokens_withdrawn")
+        assert "ann" in await second.said("database.tokens_withdrawn")
+        said = len(second.lines)
+        second.process.send_signal(signal.SIGHUP)
+        await second.said("reload.", said)
+        assert 401 == await status_of(http, second, "ann"), "a reload with the old settings does not allow it again"
 
         write_settings(tmp_path / "a", database, "ann", "ben")
         said = len(first.lines)

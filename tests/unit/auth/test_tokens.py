@@ -37,6 +37,14 @@ def test_a_token_is_somebodys_or_nobodys(text: str, name: str | None) -> None:
     assert name == TOKENS.name_of(text)
 
 
+def test_a_token_that_was_withdrawn_later_is_nobodys() -> None:
+    withdrawn: set[bytes] = set()
+    tokens = StaticTokens([token("ci", "a" * 32), token("ops", "c" * 32)], lambda: withdrawn)
+    assert "ci" == tokens.name_of("a" * 32)
+    withdrawn.add(hashlib.sha256(b"a" * 32).digest())
+    assert (None, "ops") == (tokens.name_of("a" * 32), tokens.name_of("c" * 32))
+
+
 def test_the_hash_itself_is_no_token() -> None:
     assert TOKENS.name_of(hashlib.sha256(b"a" * 32).hexdigest()) is None
 

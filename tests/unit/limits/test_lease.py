@@ -28,8 +28,10 @@ class Ledger:
 
 
 class Desk:
+    ledger: Any
+
     def __init__(self) -> None:
-        self.ledger: Any = Ledger()
+        self.ledger = Ledger()
         self.timers = Timers(Clock())
         self.held: list[Reservation] = []
         self.given_up: list[Reservation] = []
