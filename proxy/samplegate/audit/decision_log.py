@@ -25,6 +25,7 @@ from samplegate.audit.jsonl import LogFile, daily_files, file_name, one_file
 from samplegate.audit.record import ContentMode, Record
 from samplegate.errors import Unavailable
 from samplegate.files import PATIENCE, SQLITE, Patience
+from samplegate.postgres.driver import check_driver
 from samplegate.postgres.url import DATABASE, shown
 
 T = TypeVar("T")
@@ -392,13 +393,14 @@ def decision_log(
     the state folder. ``database`` is the URL of the shared database.
 
     ``max_bytes``: the size at which a file is rotated (0: never). ``keep``: how many rotated files stay (0: all). A
-    database ignores both. Raises Unavailable for an invalid database path.
+    database ignores both. Raises Unavailable for an invalid database path, and without the database's driver.
     """
     if setting == "none":
         return NoDecisionLog()
     if setting == DATABASE:
         if database is None:
             raise Unavailable("decision_log: there is no shared database; set database, or use another log")
+        check_driver()
         from samplegate.audit.postgres_log import PostgresLog
 
         return AsyncDecisionLog(PostgresLog(database, content=content))

@@ -15,8 +15,9 @@ from typing import BinaryIO, Final, TypeAlias, cast
 
 from samplegate.audit.jsonl import open_files, rotated_files, split_rotated
 from samplegate.audit.record import RecordLine, read_line
-from samplegate.errors import InputError
+from samplegate.errors import InputError, Unavailable
 from samplegate.files import SQLITE, is_sqlite, missing_hint
+from samplegate.postgres.driver import check_driver
 from samplegate.postgres.url import DATABASE, is_database, shown
 
 # bytes; a record has at most two contents of 1 MiB, and JSON may escape every byte of them
@@ -88,6 +89,7 @@ class DatabaseLog:
         return [shown(self.path)]
 
     def lines(self) -> Lines:
+        check_driver()
         from samplegate.audit.postgres_log import lines
 
         for number, line in enumerate(lines(self.path, since=self.since, decision=self.decision), 1):
@@ -169,9 +171,7 @@ def _sources(given: Sequence[str]) -> list[Source]:
 
 def _is_older(source: Source, since: float) -> bool:
     """Whether all files of a log were last changed before a time."""
-    if not since or isinstance(
-        source, SqliteLogFile | DatabaseLog
-    ):  # a database's newest records may be in another file
+    if not since or isinstance(source, SqliteLogFile | DatabaseLog):  # a database's newest records are in other files
         return False
     try:
         return all(Path(name).stat().st_mtime < since for name in source.names())
@@ -198,6 +198,8 @@ def _read(source: Source) -> Lines:
         ) from None
     except OSError as problem:
         raise _unreadable(source, problem) from None
+    except Unavailable as problem:
+        raise InputError(str(problem)) from None
 
 
 def _unreadable(source: Source, problem: OSError) -> InputError:

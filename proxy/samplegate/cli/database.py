@@ -15,6 +15,7 @@ from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import NO_STATE, gather
 from samplegate.errors import InputError, Unavailable
+from samplegate.postgres.driver import check_driver
 from samplegate.postgres.url import shown
 
 DESCRIPTIONS: Final = {
@@ -67,6 +68,7 @@ def _days(text: str) -> int:
 def command(args: argparse.Namespace) -> int:
     """Run a subcommand. Returns 2 if the database or a file cannot be used."""
     try:
+        check_driver()
         return _migrate(args) if args.what == "migrate" else _import(args)
     except (InputError, Unavailable) as problem:
         print_error(str(problem))
@@ -90,10 +92,8 @@ def _settings(args: argparse.Namespace, **named: object) -> tuple[ProcessSetting
 
 def _migrate(args: argparse.Namespace) -> int:
     _, url = _settings(args)
-    try:
-        from samplegate.postgres.maintenance import maintain
-    except ModuleNotFoundError:
-        raise InputError(NO_DRIVER) from None
+    from samplegate.postgres.maintenance import maintain
+
     done = maintain(url, gates=args.gates, readers=args.readers, keep_days=args.keep_days)
     before = "created" if done.before is None else "migrated" if done.before != done.after else "up to date"
     print(f"{shown(url)}: tables {before}, version {done.after}")
@@ -105,15 +105,10 @@ def _migrate(args: argparse.Namespace) -> int:
 
 def _import(args: argparse.Namespace) -> int:
     settings, url = _settings(args, state=args.state)
-    try:
-        from samplegate.runtime.database_import import import_state
-    except ModuleNotFoundError:
-        raise InputError(NO_DRIVER) from None
+    from samplegate.runtime.database_import import import_state
+
     done = import_state(settings, url)
     print(f"{done.accounts} balances and {done.reviews} reviews imported into {shown(url)}")
     for file in done.renamed:
         print(f"renamed {file}")
     return OK
-
-
-NO_DRIVER: Final = "database: needs the extra postgres; install it with: pip install 'samplegate[postgres]'"

@@ -1,4 +1,4 @@
-"""The argument ``--database`` of several commands."""
+"""The argument ``--database`` of several commands, and the URLs that ``--log`` takes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ def database_argument(parser: argparse.ArgumentParser, text: str = "shared datab
         metavar="URL",
         help=f"{text}, without a password: postgresql://USER@HOST/NAME (default: that of the settings)",
     )
+
+
+def log_name(text: str) -> str:
+    """A value of ``--log``. Raises argparse.ArgumentTypeError for the URL of a database with a password."""
+    from samplegate.postgres.url import is_database
+
+    return _url(text) if is_database(text) else text
 
 
 def _url(text: str) -> str:

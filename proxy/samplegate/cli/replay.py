@@ -30,6 +30,7 @@ from samplegate.audit.replay import (
     replay,
 )
 from samplegate.cli import FAILED, OK
+from samplegate.cli.database_argument import log_name
 from samplegate.cli.files import (
     capability_names,
     count,
@@ -117,7 +118,9 @@ class Replayed:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders or globs")
+    parser.add_argument(
+        "--log", type=log_name, nargs="+", required=True, metavar="LOG", help="decision logs: files, folders or globs"
+    )
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="policy to replay against")
     since_argument(parser)
     parser.add_argument(

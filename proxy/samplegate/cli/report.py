@@ -14,6 +14,7 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import settled
 from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, KindReport, Names, Report, ServerReport
 from samplegate.cli import OK, UNREADABLE, run_report
+from samplegate.cli.database_argument import log_name
 from samplegate.cli.files import STATE, STDOUT, count, plain, print_error, print_lines, state_of, write_json
 from samplegate.cli.progress import counted
 from samplegate.cli.since import since_argument, since_time
@@ -30,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "--log",
+        type=log_name,
         nargs="+",
         metavar="LOG",
         help="decision logs: files, folders or globs (default: the logs in the state folder)",

@@ -20,7 +20,7 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTry, timestamp
 from samplegate.audit.story import INCOMPLETE, DecisionLine, RecordedRule, explanation, read_decision, server_got
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.database_argument import database_argument
+from samplegate.cli.database_argument import database_argument, log_name
 from samplegate.cli.files import STATE, STDOUT, plain, print_error, print_lines, write_json
 from samplegate.cli.progress import Progress
 from samplegate.cli.since import since_argument, since_time
@@ -60,6 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log",
+        type=log_name,
         nargs="+",
         metavar="LOG",
         help="decision logs: files, folders or globs (default: the log of the settings, or those in the state folder)",

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from samplegate.errors import Unavailable
+from samplegate.postgres.driver import check_driver
 from samplegate.postgres.url import is_database
 
 MAX_REVIEWERS: Final = 1_000
@@ -52,6 +53,7 @@ def read_queues(store: str, now: float) -> tuple[tuple[Queue, ...], float]:
 
 
 def _in_postgres(url: str) -> tuple[tuple[Queue, ...], float]:
+    check_driver()
     from samplegate.postgres.connection import PostgresConnection
     from samplegate.postgres.faults import PostgresFault
 

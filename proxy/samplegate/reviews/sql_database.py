@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 from sqlalchemy import Connection, select
 
 from samplegate.errors import Unavailable
+from samplegate.postgres.driver import check_driver
 from samplegate.postgres.url import is_database
 from samplegate.process_locks import Holder
 from samplegate.reviews.sql_schema import FACTS, SCHEMA
@@ -167,6 +168,7 @@ class PostgresDatabase:
     fleet = True
 
     def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
+        check_driver()
         from samplegate.postgres.connection import PostgresConnection
 
         self._connection = PostgresConnection(url, make=make, core=True)

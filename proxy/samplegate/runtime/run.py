@@ -20,7 +20,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -45,6 +44,7 @@ from samplegate.limits.accounts import NO_RUN
 from samplegate.policy.conditions import globs
 from samplegate.policy.file import load
 from samplegate.policy.match import CompiledPolicy, has_no_rule_for
+from samplegate.postgres.driver import check_driver
 from samplegate.protocol import frames, results
 from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.rawjson import Malformed
@@ -310,8 +310,8 @@ def until_started(gate_file: GateFile | None) -> Iterator[None]:
 def check_state(rules: Rules, settings: config.ProcessSettings, run: str | None) -> None:
     """Check the state folder, which shared limits need, and reviews without a store setting; or the driver of the
     shared database. Limits per run need a run. Raises Unavailable."""
-    if settings.database is not None and find_spec("psycopg") is None:
-        raise Unavailable("database: needs the extra postgres; install it with: pip install 'samplegate[postgres]'")
+    if settings.database is not None:
+        check_driver()
     limits = any(spec.shared for spec in rules.compiled.limit_specs.values()) and settings.database is None
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None and settings.database is None
     if settings.state == Path() and (limits or reviews):

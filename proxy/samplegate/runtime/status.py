@@ -27,6 +27,7 @@ from samplegate.limits.balances import EXAMINED, Balance, Balances, key_values
 from samplegate.limits.sqlite_ledger import read_balances
 from samplegate.policy.deadlines import time_left
 from samplegate.policy.ledger import SCALE, LimitSpec
+from samplegate.postgres.driver import check_driver
 from samplegate.postgres.url import is_database
 from samplegate.postgres.url import shown as shown_url
 from samplegate.protocol.frames import MODERN
@@ -241,6 +242,7 @@ def shared_balances(
     Raises Unavailable."""
     if database is None:
         return read_balances(state, specs, now, most, others=others), now
+    check_driver()
     from samplegate.limits import postgres_ledger
 
     return postgres_ledger.read_balances(database, specs, most, PATIENCE, others=others)

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
+from samplegate.cli.database_argument import log_name
+from samplegate.cli.main import main
 from samplegate.postgres.url import check_database, has_password, is_database, shown
 
 VALID = {
@@ -116,3 +118,17 @@ def test_a_url_with_quoted_parts_is_valid_and_means_these_parts(user: str, passw
     meant = conninfo_to_dict(url)
     assert [user, password, name] == [quote(str(meant[key]), safe="") for key in ("user", "password", "dbname")]
     assert shown(url).endswith(f"@host/{name}")
+
+
+@pytest.mark.parametrize("option", ["--database", "--log"])
+def test_a_password_is_not_taken_from_the_command_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["why", "a1b2c3d4", option, "postgresql://gates:hunter2@db/gates"])
+    said = capsys.readouterr().err
+    assert f"argument {option}: the URL contains a password" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("name", ["password.jsonl", "a:b@c/*.jsonl", "sqlite:password", "database"])
+def test_other_names_of_logs_are_taken_as_they_are(name: str) -> None:
+    assert name == log_name(name)
