@@ -92,7 +92,7 @@ class WorkerPool:
         """The worker for the next call, started if there is none. Concurrent callers share one start, which a cancelled
         caller does not end. Raises WorkerGone.
 
-        If all workers are busy, another starts in the background. Nobody waits for it, so it runs ``rehearse`` first.
+        If all workers are busy, another one starts in the background, and runs ``rehearse`` before its first call.
         """
         ready = self._ready()
         if not ready:

@@ -357,7 +357,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_database_failing",
         "gauge",
         (),
-        "1 if the shared database could not be used at the last look, within 30 seconds.",
+        "1 if the shared database could not be used at the last look, at most 10 seconds ago.",
     ),
     Metric(
         "samplegate_database_standby_asynchronous",

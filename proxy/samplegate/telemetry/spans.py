@@ -1,8 +1,9 @@
 """Spans of the requests that the gate answers, after OpenTelemetry's conventions for MCP and generative AI.
 
-A request is a span of kind SERVER, because whoever answers a request is its server. Each model call in it is a span of
-kind CLIENT. A review may last for days, so it is no span: the request that opens it has an event, and the request that
-uses its verdict a link to the span of that event. Frames that pass through have no spans.
+A request is a span of kind SERVER: in the conventions for MCP, the side that answers a request is the server, and here
+that is the gate. Each model call in it is a span of kind CLIENT. A review may last for days, so it has no span: the
+request that opens it has an event, and the request that uses its verdict a link to the span of that event. Frames that
+pass through have no spans.
 
 The conventions are in development. So their names are constants here, and change only with a new version of the gate.
 No content of messages is in a span.
