@@ -115,18 +115,25 @@ def _runs(pid: int) -> bool:
 
 
 @contextmanager
+def _started(made: Server) -> Iterator[None]:
+    """Start the server, and stop it at the end, unless a test has stopped it."""
+    made.start()
+    try:
+        yield
+    finally:
+        if (made.data / "postmaster.pid").exists():
+            made.stop()
+
+
+@contextmanager
 def server(*settings: str) -> Iterator[Server]:
     """A running server with an empty database. ``settings`` are lines of its configuration."""
     with tempfile.TemporaryDirectory(prefix="pg") as name:
         made = Server(Path(name))
         made.own(made.folder)
         made.make(*settings)
-        made.start()
-        try:
+        with _started(made):
             yield made
-        finally:
-            if (made.data / "postmaster.pid").exists():
-                made.stop()
 
 
 @contextmanager
@@ -138,12 +145,8 @@ def standby(primary: Server, *settings: str) -> Iterator[Server]:
         source = f"host={primary.folder} user={USER} application_name=standby"
         made.run("pg_basebackup", "-D", made.data, "-d", source, "-R", "-c", "fast", "-X", "stream")
         made.configure(f"unix_socket_directories = '{made.folder}'", *settings)
-        made.start()
-        try:
+        with _started(made):
             yield made
-        finally:
-            if (made.data / "postmaster.pid").exists():
-                made.stop()
 
 
 @contextmanager

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import psycopg
 
-from samplegate.audit.jsonl import KEY_BYTES, MAX_APPEND
-from samplegate.audit.record import ContentMode, Record, timestamp, to_json
-from samplegate.audit.sqlite_log import empty_row, row
+from samplegate.audit.jsonl import KEY_BYTES
+from samplegate.audit.record import ContentMode, Record, timestamp
+from samplegate.audit.sqlite_log import empty_row, first_rows
 from samplegate.files import Patience
 from samplegate.postgres.connection import PostgresConnection
 from samplegate.postgres.faults import PostgresFault
@@ -60,14 +60,7 @@ class PostgresLog:
         """Insert the first of the records. Returns how many. Raises OSError."""
         with self._transaction(patience) as db:
             key = _content_key(db) if self._key is None else self._key
-            rows, size = list[dict[str, Any]](), 0
-            for record in records:
-                if size > MAX_APPEND:
-                    break
-                line = to_json(record, content=self._content, key=key)
-                rows.append(row(record, line))
-                size += len(line)
-            self._tried = empty_row(min(size, MAX_APPEND))
+            rows, self._tried = first_rows(records, self._content, key)
             _insert(db, rows)
         self._key = key  # which is committed by now, so that all gates have the same
         return len(rows)

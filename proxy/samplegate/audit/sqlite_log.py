@@ -75,6 +75,20 @@ def row(record: Record, line: bytes) -> dict[str, Any]:
     return {**columns, "time": timestamp(record.time), "record": line.decode()}
 
 
+def first_rows(
+    records: Sequence[Record], content: ContentMode, key: bytes
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of the first records, as many as are inserted at once; and a row of the same size for a probe."""
+    rows, size = list[dict[str, Any]](), 0
+    for record in records:
+        if size > MAX_APPEND:
+            break
+        line = to_json(record, content=content, key=key)
+        rows.append(row(record, line))
+        size += len(line)
+    return rows, empty_row(min(size, MAX_APPEND))
+
+
 def _text(value: str | None) -> str | None:
     """The text without unpaired surrogates, which no database accepts, and of bounded length, because it is indexed."""
     return None if value is None else value[:MAX_NAME].encode("utf-8", "replace").decode()
@@ -105,15 +119,7 @@ class SqliteLog:
 
     def write_first(self, records: Sequence[Record], patience: Patience) -> int:
         """Insert the first of the records. Returns how many. Raises OSError."""
-        key = self._key.read(self._path, patience)
-        rows, size = list[dict[str, Any]](), 0
-        for record in records:
-            if size > MAX_APPEND:
-                break
-            line = to_json(record, content=self._content, key=key)
-            rows.append(row(record, line))
-            size += len(line)
-        self._tried = empty_row(min(size, MAX_APPEND))
+        rows, self._tried = first_rows(records, self._content, self._key.read(self._path, patience))
         with self._transaction(patience) as connection:
             connection.execute(insert(DECISIONS), rows)
         return len(rows)

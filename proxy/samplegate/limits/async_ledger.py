@@ -1,9 +1,8 @@
 """The ledger for the event loop: every call ends within a bounded time, and every kind of fault is logged once.
 
 Until a shared limit is drawn on, calls run in place. From then on, one thread runs them all (``ledger_thread.py``). If
-a caller is cancelled
-during a reservation, the reservation is undone in the background. A settlement is always carried out. A backend
-has the transactions.
+a caller is cancelled during a reservation, the reservation is undone in the background. A settlement is always carried
+out. A backend has the transactions.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 A transaction locks its accounts in the order of their keys, so that no two transactions wait for each other, and it
 locks nothing before that: new accounts are made in a transaction of their own. The rules run here, on the rows just
-read. The rows are held for one round trip and a commit: the throughput of one account is what the batches of all gates
-make of that (bench/README.md).
+read. They stay locked for a round trip and the commit, which bounds the throughput of an account (bench/README.md).
 
 A process that holds slots of concurrent requests has a lease of ``LEASE`` seconds, which it renews. The slots of a
-process whose lease has ended are free. Such a process must have given them up by then (``async_ledger.py``).
+process whose lease has ended are free. Such a process must have given them up by then (``lease.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from samplegate.limits.balances import Balances, account_of, balances, other_bal
 from samplegate.limits.shared_ledger import MAX_ACCOUNTS, SharedLedger
 from samplegate.policy import ledger
 from samplegate.policy.ledger import LimitSpec
-from samplegate.postgres.connection import PostgresConnection
+from samplegate.postgres.connection import CLOCK, PostgresConnection
 from samplegate.postgres.faults import PostgresFault
 from samplegate.sqlite import SqliteFault
 
@@ -190,7 +189,7 @@ class _SharedRows:
         transaction that does nothing, so a gate that freezes would keep the locks.
         """
         self._db = db
-        rows = (db.execute(_LOCK, _columns(accounts)) if accounts else db.execute(_CLOCK)).fetchall()
+        rows = (db.execute(_LOCK, _columns(accounts)) if accounts else db.execute(CLOCK)).fetchall()
         for limit, key, level, stamp, warned, _ in rows if accounts else ():
             account = account_of(level, stamp, warned)
             self._accounts[limit, key] = account if account.stamp or account.level else None
@@ -264,9 +263,6 @@ class _SharedRows:
             for limit_name, its_key, holder, id, amount in wanted.fetchall():
                 self._slots[limit_name, its_key][holder, id] = amount
         return self._slots[limit, key]
-
-
-_CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 class _Reader:

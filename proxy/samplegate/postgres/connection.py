@@ -68,11 +68,6 @@ class PostgresConnection:
         self._core: Connection | None = None
         self._offset = 0.0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a connection, as far as this process knows."""
-        return self._db is not None
-
     @contextlib.contextmanager
     def transaction(
         self,
@@ -101,10 +96,14 @@ class PostgresConnection:
                 raise
             raise fault from problem
         except BaseException:
-            self._roll_back()
-            _watchdog.forget(watched)
+            try:
+                db.rollback()
+            except psycopg.Error:
+                _watchdog.forget(watched)
+                self.close()
             raise
-        _watchdog.forget(watched)
+        finally:
+            _watchdog.forget(watched)
 
     @contextlib.contextmanager
     def core(self, left: Callable[[], float], isolation: Isolation = "READ COMMITTED") -> Iterator[Connection]:
@@ -124,12 +123,8 @@ class PostgresConnection:
         """The server's time within a transaction, in Unix seconds: of this moment, not of the transaction's start."""
         assert self._db is not None
         (now,) = self._db.execute(CLOCK).fetchone() or (0.0,)
-        return self.seen(float(now))
-
-    def seen(self, now: float) -> float:
-        """Take note of the server's time, for ``wall``."""
         self._offset = now - time.time()
-        return now
+        return float(now)
 
     def wall(self) -> float:
         """The server's time by this machine's clock and the difference when it was last asked, without asking."""
@@ -181,13 +176,6 @@ class PostgresConnection:
             raise
         _watchdog.forget(watched)
         return db
-
-    def _roll_back(self) -> None:
-        try:
-            if self._db is not None:
-                self._db.rollback()
-        except psycopg.Error:
-            self.close()
 
 
 CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"

@@ -58,7 +58,7 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "57P": _UNREACHABLE,
     "XX": ("damaged", "it reports damaged data", "check its log"),
 }
-"""SQLSTATE, or its beginning, to the kind, the problem and the remedy. A longer key comes first."""
+"""SQLSTATE, or its beginning, to the kind, the problem and the remedy. The longest that matches counts."""
 _TEXTS: Final[tuple[tuple[str, tuple[Kind, str, str]], ...]] = (
     ("too many", _STATES["53300"]),
     ("connection slots are reserved", _STATES["53300"]),

@@ -407,9 +407,8 @@ class SqlReviewStore:
         names = sorted(storable_text(f"{FAILED_SIGN_INS}{name}") for name in buckets)
         paces = {storable_text(f"{FAILED_SIGN_INS}{name}"): pace for name, pace in buckets.items()}
         with self.database.claiming() as db:
-            for (
-                name
-            ) in names:  # in their order, and before they are read, so that two transactions never wait in a circle
+            # in their order, and before they are read, so that two transactions never wait for each other
+            for name in names:
                 values = {"name": name, "number": 0, "value": b"0"}
                 db.execute(_upsert(db, values, changed={"name": name}))
             now = self.database.now(db)

@@ -11,7 +11,7 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import psycopg
@@ -28,8 +28,6 @@ from samplegate.process_locks import MAX_FILES, Holder, is_alive
 from samplegate.reviews.review import DECIDED
 from samplegate.reviews.sql_schema import SCHEMA as REVIEWS
 from samplegate.sqlite import Schema, SqliteFault, fault_of
-
-T = TypeVar("T")
 
 PATIENCE: Final = 60.0
 IMPORTED: Final = ".imported"

@@ -40,7 +40,7 @@ _remedy: Final = "create a key with `openssl rand -hex 32`"
 
 
 def seal_keys(file: Path | None) -> tuple[bytes, ...]:
-    """Read the keys of a file, 32 bytes each: the first seals, and all open. None without a file. Raises Unavailable.
+    """Read the keys of a file, 32 bytes each: the first seals, and all open. Empty without a file. Raises Unavailable.
 
     A file is one key. Two keys are a first line of 64 hex digits, which is the new key, and the old key below it, which
     may be of any form. No key of random bytes and no key in base64 begins with such a line.
