@@ -35,6 +35,9 @@ os.environ["LANGUAGE"] = "C"
 # started in the background of a script: programs would not hear of Ctrl-C either
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# started by nohup: the tests go on, but the programs that they start are not under nohup
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture

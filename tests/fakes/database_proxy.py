@@ -32,6 +32,11 @@ class DatabaseProxy:
         """If not empty, ``commits`` is for transactions that have sent this."""
         self.cut_after = -1
         """Bytes from the server after which its connection is cut, for one connection; -1: never."""
+        self.stall_in: tuple[bytes, float] | None = None
+        """Of the next piece from a client that contains these bytes only this share is passed on, and nothing after it;
+        its connection stays open. The others go on."""
+        self.stalled = 0
+        """Connections so far that were stalled in this way."""
         self.refused = False
         """Whether new connections are closed at once."""
         self.accepted = 0
@@ -112,6 +117,11 @@ class DatabaseProxy:
                     raise ConnectionResetError
                 losing.set()
             found = found and b"COMMIT\0" not in data
+            if self.stall_in and self.stall_in[0] in data:
+                share, self.stall_in = self.stall_in[1], None
+                server.write(data[: int(len(data) * share)])
+                self.stalled += 1
+                await asyncio.Event().wait()
             server.write(data)
             await server.drain()
         raise ConnectionResetError

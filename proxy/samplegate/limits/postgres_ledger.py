@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import psycopg
 
@@ -24,7 +24,7 @@ from samplegate.limits.balances import Balances, account_of, balances, other_bal
 from samplegate.limits.shared_ledger import MAX_ACCOUNTS, SharedLedger
 from samplegate.policy import ledger
 from samplegate.policy.ledger import LimitSpec
-from samplegate.postgres.connection import CLOCK, PostgresConnection
+from samplegate.postgres.connection import CLOCK, PostgresConnection, Statement
 from samplegate.postgres.faults import PostgresFault
 from samplegate.sqlite import SqliteFault
 
@@ -110,7 +110,7 @@ class PostgresAccounts:
             for _ in range(TRIES):
                 rows = _SharedRows(self._holder, self._swept)
                 try:
-                    with self._connection.transaction(left, last=rows.flush) as db:
+                    with self._connection.transaction(left, last=rows.writes) as db:
                         rows.lock(db, sorted(accounts()))
                         rows.time = rows.time if self._clock is None else self._clock()
                         yield rows
@@ -179,15 +179,11 @@ class _SharedRows:
         self._accounts: dict[Account, ledger.Account | None] = {}
         self._changed: dict[Account, ledger.Account] = {}
         self._slots: dict[Account, dict[tuple[str, str], int]] | None = None
-        self._statements: list[tuple[LiteralString, tuple[Any, ...]]] = []
+        self._statements: list[Statement] = []
         self.time = 0.0
 
     def lock(self, db: psycopg.Connection, accounts: Sequence[Account]) -> None:
-        """Lock these accounts, in this order, and read them and the clock. Raises psycopg.Error and _MissingAccounts.
-
-        psycopg's pipeline mode is no option: it may end with a message after which the server no longer ends a
-        transaction that does nothing, so a gate that freezes would keep the locks.
-        """
+        """Lock these accounts, in this order, and read them and the clock. Raises _MissingAccounts, psycopg.Error."""
         self._db = db
         rows = (db.execute(_LOCK, _columns(accounts)) if accounts else db.execute(CLOCK)).fetchall()
         for limit, key, level, stamp, warned, _ in rows if accounts else ():
@@ -243,13 +239,12 @@ class _SharedRows:
         """Renew the lease of this process."""
         self._statements.append((_RENEW, (self._holder, self.time + LEASE)))
 
-    def flush(self, db: psycopg.Connection) -> None:
-        """Send the writes."""
-        for statement, values in self._statements:
-            db.execute(statement, values)
-        if self._changed:
-            rows = [(*account, one.level, one.stamp, bool(one.warned)) for account, one in self._changed.items()]
-            db.execute(_WRITE, [list(column) for column in zip(*rows, strict=True)])
+    def writes(self) -> list[Statement]:
+        """The statements of the writes."""
+        if not self._changed:
+            return self._statements
+        rows = [(*account, one.level, one.stamp, bool(one.warned)) for account, one in self._changed.items()]
+        return [*self._statements, (_WRITE, [list(column) for column in zip(*rows, strict=True)])]
 
     def _free(self, limit: str, key: str, holder: str, id: str) -> None:
         self._slots_of(limit, key).pop((holder, id), None)

@@ -15,8 +15,8 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal, LiteralString, TypeAlias
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 Isolation: TypeAlias = Literal["READ COMMITTED", "REPEATABLE READ, READ ONLY"]
+Statement: TypeAlias = tuple[LiteralString, Sequence[object]]
+"""A statement with placeholders, and its parameters."""
 
 LOCK_TIMEOUT: Final = 3.0  # seconds
 STATEMENT_TIMEOUT: Final = 5.0
@@ -73,20 +75,20 @@ class PostgresConnection:
         self,
         left: Callable[[], float],
         isolation: Isolation = "READ COMMITTED",
-        last: Callable[[psycopg.Connection], object] | None = None,
+        last: Callable[[], Sequence[Statement]] = tuple,
     ) -> Iterator[psycopg.Connection]:
         """One transaction: committed at the end of the block, rolled back if the block raises. Raises PostgresFault for
         all of psycopg's errors, also for those within the block.
 
-        ``left``: the seconds until its deadline; locks are requested at least once. ``last``: executes statements that
-        return nothing, in one round trip with the commit.
+        ``left``: the seconds until its deadline; locks are requested at least once. ``last``: statements that return
+        nothing, and are sent in one message with the commit.
         """
         committing = False
         db, watched = self._begin(left, isolation)
         try:
             yield db
             committing = True
-            _commit(db, last)
+            _commit(db, last())
         except (psycopg.Error, PostgresFault) as problem:
             _watchdog.forget(watched)  # before the socket is closed, because its number may be reused
             self.close()
@@ -191,14 +193,17 @@ def _begin(isolation: Isolation, seconds: float) -> bytes:
     ).encode()
 
 
-def _commit(db: psycopg.Connection, last: Callable[[psycopg.Connection], object] | None) -> None:
-    if last is None:
-        ended = db.execute("COMMIT")
-    else:
-        with db.pipeline():
-            last(db)
-            ended = db.execute("COMMIT")
-    if ended.statusmessage != "COMMIT":  # the server rolls back a transaction in which a statement has failed
+def _commit(db: psycopg.Connection, last: Sequence[Statement]) -> None:
+    """Execute statements and commit, in one message of the simple query protocol.
+
+    Separate messages, as psycopg's pipeline mode sends them, may end with one after which the server waits for the next
+    without IDLE_TIMEOUT, so that a gate that freezes there would keep its locks.
+    """
+    cursor = psycopg.ClientCursor(db)
+    cursor.execute("; ".join([*(cursor.mogrify(*statement) for statement in last), "COMMIT"]).encode())
+    while cursor.nextset():
+        pass
+    if cursor.statusmessage != "COMMIT":  # the server rolls back a transaction in which a statement has failed
         raise _RolledBack("unreachable", "it has rolled the transaction back")
 
 

@@ -22,6 +22,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -93,7 +94,8 @@ async def freeze(url: str) -> None:
     def stop(self: Any, *arguments: Any) -> None:
         lock(self, *arguments)
         say("locked")
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # This thread is stopped before it goes on; a signal to the process might stop another one first.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     rows.lock = stop
     limits, _ = limiter(url, DOLLAR)

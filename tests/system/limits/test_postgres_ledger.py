@@ -256,6 +256,39 @@ def test_a_ledger_that_stops_within_a_transaction_loses_its_locks(book: Open, mo
     assert 12 == taken
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_network_that_fails_within_the_writes_leaves_no_lock(
+    lossy: Open, proxy: DatabaseProxy, direct: InDatabase, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """The server waits for the rest of a message no longer than for a message."""
+    monkeypatch.setattr(connection, "IDLE_TIMEOUT", 0.1)
+    other = Book(direct, daily("d", 9))
+    other.taken(one("d"))
+    ours = lossy(daily("d", 9))
+    stalled = proxy.stalled
+    proxy.stall_in = (b"UPDATE accounts", share)
+    with ThreadPoolExecutor(1) as pool:
+        fails = pool.submit(ours.reserve, one("d"), seconds=2.5)
+        while proxy.stalled == stalled:
+            time.sleep(0.001)
+        other.taken(one("d"))
+        with pytest.raises(LedgerUnavailable):
+            fails.result(PATIENCE)
+    assert 7 == other.room(one("d"))
+    other.close()
+
+
+def test_the_writes_and_the_commit_are_one_message(lossy: Open, proxy: DatabaseProxy) -> None:
+    """The last thing that is sent, so nothing that a gate does or suffers can come between them."""
+    ours = lossy(daily("d", 9))
+    ours.taken(one("d"))
+    stalled = proxy.stalled
+    proxy.stall_in = (b"UPDATE accounts", 1.0)
+    ours.taken(one("d"))
+    assert stalled + 1 == proxy.stalled
+    proxy.cut()
+
+
 def test_a_lock_that_is_held_refuses_within_the_deadline(book: Open, place: InDatabase) -> None:
     ours = book(daily("d", 9))
     ours.taken(one("d"))
