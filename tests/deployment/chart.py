@@ -22,6 +22,7 @@ SECRETS: Final = "/run/secrets/samplegate"
 CONTENTS: Final = {
     "admin-token": "a" * 40,
     "seal-key": "b" * 64,
+    "database-key": "c" * 64,
     "callers": f"ci {'0' * 64}\n",
     "people": f"ann reviewer {'1' * 64}\n",
     "webhook": "whsec_" + "MDEy" * 8,

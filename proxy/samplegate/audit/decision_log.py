@@ -383,6 +383,7 @@ def decision_log(
     *,
     state: Path,
     database: str | None = None,
+    database_key: bytes | None = None,
     server: str,
     content: ContentMode,
     durability: Durability = "written",
@@ -390,7 +391,7 @@ def decision_log(
     keep: int = 0,
 ) -> DecisionLog:
     """The configured log: a path, ``sqlite:PATH``, ``database``, ``none``, or None for the daily file of ``server`` in
-    the state folder. ``database`` is the URL of the shared database.
+    the state folder. ``database`` is the URL of the shared database, ``database_key`` the key of its key file.
 
     ``max_bytes``: the size at which a file is rotated (0: never). ``keep``: how many rotated files stay (0: all). A
     database ignores both. Raises Unavailable for an invalid database path, and without the database's driver.
@@ -403,7 +404,7 @@ def decision_log(
         check_driver()
         from samplegate.audit.postgres_log import PostgresLog
 
-        return AsyncDecisionLog(PostgresLog(database, content=content))
+        return AsyncDecisionLog(PostgresLog(database, content=content, file_key=database_key))
     synced = durability == "synced"
     if setting is not None and setting.startswith(SQLITE):
         from samplegate.audit.sqlite_log import SqliteLog

@@ -19,6 +19,7 @@ from samplegate.audit.jsonl import KEY_BYTES
 from samplegate.audit.record import ContentMode, Record, timestamp
 from samplegate.audit.sqlite_log import empty_row, first_rows
 from samplegate.files import Patience
+from samplegate.key_file import combined_key
 from samplegate.postgres.connection import PostgresConnection
 from samplegate.postgres.faults import PostgresFault
 from samplegate.postgres.url import shown
@@ -40,10 +41,11 @@ _PAGE_OF_ONE: Final = (
 
 
 class PostgresLog:
-    """A ``LogSink``. Waiting records share a transaction."""
+    """A ``LogSink``. Waiting records share a transaction. ``file_key``: see ``key_file.combined_key``."""
 
-    def __init__(self, url: str, *, content: ContentMode = "hash") -> None:
+    def __init__(self, url: str, *, content: ContentMode = "hash", file_key: bytes | None = None) -> None:
         self._connection = PostgresConnection(url)
+        self._file_key = file_key
         self._content: ContentMode = content
         self._key: bytes | None = None if content != "none" else b""
         self._tried = empty_row(1)
@@ -59,7 +61,7 @@ class PostgresLog:
     def write_first(self, records: Sequence[Record], patience: Patience) -> int:
         """Insert the first of the records. Returns how many. Raises OSError."""
         with self._transaction(patience) as db:
-            key = _content_key(db) if self._key is None else self._key
+            key = combined_key(_content_key(db), self._file_key) if self._key is None else self._key
             rows, self._tried = first_rows(records, self._content, key)
             _insert(db, rows)
         self._key = key  # which is committed by now, so that all gates have the same

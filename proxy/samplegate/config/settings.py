@@ -58,6 +58,15 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             extra={"check": check_database},
         ),
     ] = None
+    database_key_file: Annotated[
+        Path | None,
+        Meta(
+            description=(
+                "A file with a key of at least 32 bytes, the same for all gates that share the `database`. Callbacks,"
+                " page sessions and content hashes then need this key besides the one in the database."
+            )
+        ),
+    ] = None
     run: Annotated[
         str | None,
         Meta(
@@ -304,9 +313,10 @@ SETTINGS: Final = settings_of(RunSettings)
 
 
 def kept_elsewhere(settings: ProcessSettings) -> list[str]:
-    """What is not in the shared database although there is one, because its own setting takes precedence."""
+    """What is not in the shared database although there is one, because its own setting takes precedence; or which
+    setting has no effect without one."""
     if settings.database is None:
-        return []
+        return [] if settings.database_key_file is None else ["database_key_file: has no effect without `database`"]
     found = []
     if settings.store is not None:
         found.append("store: takes precedence over `database`, so reviews are not shared with other machines")

@@ -31,8 +31,8 @@ class _Connection:
     behind it try the lock only once. If a call does not end at all, the queued calls raise Unavailable.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] | None) -> None:
-        self.reviews = SqlReviewStore(url, clock=clock)
+    def __init__(self, url: str, clock: Callable[[], float] | None, file_key: bytes | None) -> None:
+        self.reviews = SqlReviewStore(url, clock=clock, file_key=file_key)
         self._turn = anyio.Lock()
         self._limiter = anyio.CapacityLimiter(1)
         self._ended = 0
@@ -81,11 +81,11 @@ class _Connection:
 class AsyncReviewStore:
     """The review store at a URL. Create it in the event loop that uses it; the first call opens the database.
 
-    ``clock``: see ``SqlReviewStore``."""
+    ``clock`` and ``file_key``: see ``SqlReviewStore``."""
 
-    def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
-        self._writer = _Connection(url, clock)
-        self._reader = _Connection(url, clock)
+    def __init__(self, url: str, *, clock: Callable[[], float] | None = None, file_key: bytes | None = None) -> None:
+        self._writer = _Connection(url, clock, file_key)
+        self._reader = _Connection(url, clock, file_key)
         self._nudges: list[Callable[[], None]] = []
         self._seen = 0
 

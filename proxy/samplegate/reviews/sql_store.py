@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from samplegate.key_file import combined_key
 from samplegate.policy.schema import Stage
 from samplegate.reviews import review as states
 from samplegate.reviews import sql_schema
@@ -90,11 +91,19 @@ class SqlReviewStore:
     """The review store in a SQL database, opened at first use. For one thread at a time. All methods raise Unavailable.
 
     ``make``: whether to create a store that does not exist. ``clock``: the store's time
-    in Unix seconds, by default this machine's.
+    in Unix seconds, by default this machine's. ``file_key``: see ``key_file.combined_key``.
     """
 
-    def __init__(self, url: str, *, make: bool = True, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        make: bool = True,
+        clock: Callable[[], float] | None = None,
+        file_key: bytes | None = None,
+    ) -> None:
         self.database = database_of(url, make=make, clock=clock)
+        self._file_key = file_key
         self.changed = 0
         """The number of changes so far that watchers must hear of."""
 
@@ -329,7 +338,7 @@ class SqlReviewStore:
                 if key is None:
                     key = secrets.token_bytes(32)
                     db.execute(insert(FACTS), {"name": "key", "value": key})
-        return key
+        return combined_key(key, self._file_key)
 
     # -- queries
     # ------------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import anyio
 
 from samplegate.config.settings import ProcessSettings
 from samplegate.errors import Unavailable
+from samplegate.key_file import database_key
 from samplegate.policy.schema import Show
 from samplegate.reviews import create
 from samplegate.reviews.store import ReviewStore
@@ -51,6 +52,8 @@ class ReviewRuntime:
         self._context = context
         self._settings = settings
         self._place = folder, environment
+        in_database = settings.reviews == settings.database
+        self._file_key = database_key(settings.database_key_file) if in_database else None
         self._url = settings.reviews_url or url
         self._hashes = {context.rules.hash}
         """Hashes of the policies that this process has had. Reviews under other hashes belong to other processes."""
@@ -75,7 +78,7 @@ class ReviewRuntime:
         if self._kept is None:
             from samplegate.reviews.async_store import AsyncReviewStore
 
-            self._kept = AsyncReviewStore(self._settings.reviews)
+            self._kept = AsyncReviewStore(self._settings.reviews, file_key=self._file_key)
             self._needed.set()
         return self._kept
 

@@ -40,6 +40,7 @@ from samplegate.config.settings import settings_hash
 from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable, missing_hint
+from samplegate.key_file import database_key
 from samplegate.limits.accounts import NO_RUN
 from samplegate.policy.conditions import globs
 from samplegate.policy.file import load
@@ -230,11 +231,13 @@ def _text(file: Path) -> str:
 
 
 def open_decision_log(settings: config.ProcessSettings, server: str) -> DecisionLog:
-    """Open the configured decision log and check that it is writable. Raises Unavailable."""
+    """Open the configured decision log and check that it is writable, and that the database's key can be read. Raises
+    Unavailable."""
     decisions = decision_log(
         settings.decision_log,
         state=settings.state,
         database=settings.database,
+        database_key=database_key(settings.database_key_file),
         server=server,
         content=settings.record_content,
         durability=settings.decision_log_durability,

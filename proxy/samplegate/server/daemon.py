@@ -32,6 +32,7 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.settings import settings_hash
 from samplegate.config.values import address
 from samplegate.errors import Unavailable
+from samplegate.key_file import seal_keys
 from samplegate.policy.file import load
 from samplegate.postgres.url import DATABASE
 from samplegate.protocol.rounds import Note
@@ -49,7 +50,7 @@ from samplegate.runtime.status_socket import publish
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.metrics import RequestCounter, measure_loop_lag
-from samplegate.server.prepare import ServeConfig, admin_token, read_all, seal_keys
+from samplegate.server.prepare import ServeConfig, admin_token, read_all
 from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, exposure_error, publish_policy
 from samplegate.server.reviews import Reviewers
 from samplegate.server.servers import Public, ServerRuntime, path_of

@@ -1,15 +1,12 @@
 """Preparation of `serve`: reads and validates its inputs before the start and at each reload.
 
-It starts nothing. It also derives the keys that seal rounds.
+It starts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import hmac
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -29,58 +26,6 @@ from samplegate.runtime.process import Rules
 from samplegate.runtime.run import check_state, read_rules, run_of, unmatched_server, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.transport.subprocess import unresolved
-
-MIN_KEY_BYTES: Final = 32
-"""Minimum size of a key file in bytes."""
-MAX_KEY_BYTES: Final = 64 * 1024
-"""Maximum size of a key file in bytes: a larger file is not a key."""
-
-_PURPOSE: Final = b"samplegate seal 1"
-_remedy: Final = "create a key with `openssl rand -hex 32`"
-
-
-def seal_keys(file: Path | None) -> tuple[bytes, ...]:
-    """Read the keys of a file, 32 bytes each: the first seals, and all open. Empty without a file. Raises Unavailable.
-
-    A file is one key. Two keys are a first line of 64 hex digits, which is the new key, and the old key below it, which
-    may be of any form. No key of random bytes and no key in base64 begins with such a line.
-    """
-    if file is None:
-        return ()
-    try:
-        with file.open("rb") as opened:
-            found = opened.read(MAX_KEY_BYTES + 1)
-    except OSError as problem:
-        raise Unavailable(
-            f"seal_key_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
-        ) from None
-    if len(found) > MAX_KEY_BYTES:
-        raise Unavailable(f"seal_key_file: {file} is larger than {MAX_KEY_BYTES} bytes, so it is not a key; {_remedy}")
-    first = _hex_line.match(found)
-    keys = [found] if first is None else [first[1], found[first.end() :]]
-    if _hex_line.match(keys[-1]):
-        raise Unavailable(f"seal_key_file: {file} has more than two keys; keep the new one and the one before it")
-    return tuple(_seal_key(file, key, " as its second key" if number else "") for number, key in enumerate(keys))
-
-
-_hex_line: Final = re.compile(rb"([0-9a-fA-F]{64})\r?\n(?=\s*\S)")
-"""A first line that is a key, before more lines."""
-
-
-def _seal_key(file: Path, found: bytes, which: str) -> bytes:
-    """Derive a key (32 bytes) from its text. A line end after the text is not part of it. Raises Unavailable.
-
-    HMAC-SHA-256 with a fixed purpose lets other programs use the same file.
-    """
-    line = found.removesuffix(b"\n").removesuffix(b"\r")
-    # otherwise the line end belongs to a key of random bytes
-    if found.endswith(b"\n") and (len(line) >= MIN_KEY_BYTES or len(found) < MIN_KEY_BYTES):
-        found = line
-    if len(found) < MIN_KEY_BYTES:
-        raise Unavailable(
-            f"seal_key_file: {file} has {len(found)} bytes{which}, but a key needs at least {MIN_KEY_BYTES}; {_remedy}"
-        )
-    return hmac.digest(_PURPOSE, found, hashlib.sha256)
 
 
 def admin_token(file: Path | None) -> bytes | None:

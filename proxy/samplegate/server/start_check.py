@@ -16,11 +16,12 @@ from samplegate.config.serve import LoadedServe, read_serve
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import Address, address
 from samplegate.errors import Unavailable
+from samplegate.key_file import seal_keys
 from samplegate.policy.file.load import PolicyError, Problem
 from samplegate.runtime.preflight import preflight
 from samplegate.runtime.process import Rules
 from samplegate.runtime.run import check_state, open_decision_log, read_rules, run_of
-from samplegate.server.prepare import admin_token, seal_keys, seen_by_servers, settings_warnings, unresolved_servers
+from samplegate.server.prepare import admin_token, seen_by_servers, settings_warnings, unresolved_servers
 from samplegate.urls import address_of
 from samplegate.yamlfile.tree import quoted
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from samplegate.reviews.notify.formats import callback_token
 from tests.fakes import postgresql
 from tests.fakes.daemon import ASK_SAMPLE, BOUND, Gate, admin, client
 from tests.fakes.daemon_reviews import ACCEPTED, TOKEN, daemon, form, people, said
@@ -19,6 +22,7 @@ from tests.fakes.database_proxy import DatabaseProxy, database_proxy
 from tests.fakes.postgresql import Database
 from tests.fakes.run_process import call, opening, running
 from tests.fakes.shell import samplegate
+from tests.fakes.webhook_endpoint import answer, endpoint
 from tests.paths import PROGRAMS
 
 pytestmark = pytest.mark.anyio
@@ -54,12 +58,13 @@ def database(server: postgresql.Server) -> Database:
     return Database(server.place)
 
 
-async def gates(stack: AsyncExitStack, folder: Path, url: str, number: int = 2) -> list[Gate]:
+async def gates(stack: AsyncExitStack, folder: Path, url: str, number: int = 2, **more: Any) -> list[Gate]:
     """Daemons with folders of their own."""
     found = []
+    settings = {"policy": POLICY, "database": url, "decision_log": "database", **more}
     for name in "abcde"[:number]:
         (folder / name).mkdir()
-        found.append(daemon(folder / name, "legacy", policy=POLICY, database=url, decision_log="database"))
+        found.append(daemon(folder / name, "legacy", **settings))
     return list(await asyncio.gather(*(stack.enter_async_context(one) for one in found)))
 
 
@@ -157,3 +162,43 @@ async def test_a_database_that_is_gone_is_told_and_the_gate_passes_calls_on(
             number = 4
             while "result" not in (await one.call("legacy", number, **ASK_SAMPLE))["result"]["structuredContent"]:
                 number += 1
+
+
+async def test_callbacks_need_the_key_file_besides_the_database(database: Database, tmp_path: Path) -> None:
+    """Who has read the database, or a backup of it, can decide nothing; a gate with the same file can."""
+    (tmp_path / "key").write_text("5" * 64)
+    (tmp_path / "hook").write_text("whsec_" + "A" * 43 + "=")
+    async with asyncio.timeout(BOUND), AsyncExitStack() as stack:
+        hook = await stack.enter_async_context(endpoint(answer("202 Accepted")))
+        webhook = {"url": hook.url, "secret_file": str(tmp_path / "hook")}
+        policy = {
+            "version": 1,
+            "reviewers": {"ops": {"timeout": "60s", "webhook": webhook}},
+            "rules": [{"name": "people", "effect": "escalate", "reviewer": "ops", "match": {"not": {"mode": "url"}}}],
+        }
+        first, second = await gates(
+            stack,
+            tmp_path,
+            database.url,
+            policy=json.dumps(policy),
+            database_key_file=str(tmp_path / "key"),
+            webhook_networks=["127.0.0.1/32"],
+        )
+        one = await stack.enter_async_context(client(first, "/mcp", capabilities={}))
+        await one.begin()
+        waiting = asyncio.create_task(one.call("legacy", 1, **form("by a callback")))
+        while not hook.seen:
+            hook.came.clear()
+            await hook.came.wait()
+        told = json.loads(hook.seen[0].body)["data"]
+        stored = bytes(database.value("SELECT value FROM review_facts WHERE name = 'key'"))
+        forged = callback_token(stored, told["id"], told["digest"], time.time() + 60)
+        at = told["callback"]["url"].replace(first.reviews, second.reviews)
+        body = {"digest": told["digest"], "verdict": "answer", **ACCEPTED}
+        statuses = []
+        async with aiohttp.ClientSession() as http:
+            for token in (forged, told["callback"]["token"]):
+                async with http.post(at, json=body, headers={"authorization": f"Bearer {token}"}) as response:
+                    statuses.append(response.status)
+        assert [401, 200] == statuses
+        assert "accept" == said(await waiting)["action"]

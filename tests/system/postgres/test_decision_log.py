@@ -17,6 +17,7 @@ from samplegate.audit.postgres_log import PostgresLog, lines
 from samplegate.audit.record import content_hash
 from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.errors import Unavailable
+from samplegate.key_file import combined_key
 from samplegate.policy.schema import AllowRule, ForwardRule, Match
 from samplegate.protocol.outcomes import Reason
 from tests.fakes import logged, postgresql
@@ -90,11 +91,19 @@ async def test_all_gates_hash_contents_with_one_key(database: Database) -> None:
         log = opened(database.url, content="hash")
         await log.write(record(id, request={"messages": ["secret"]}))
         await log.aclose()
-    first, second = (json.loads(line)["request_hash"] for line in lines(database.url))
+    first, second = hashes(database)
     assert first == second
     key = bytes(database.value("SELECT value FROM review_facts WHERE name = 'content_key'"))
     assert first == content_hash({"messages": ["secret"]}, key)
     assert "secret" not in str(database.rows("SELECT record FROM decisions"))
+    log = opened(database.url, content="hash", file_key=b"in a file")
+    await log.write(record("c", request={"messages": ["secret"]}))
+    await log.aclose()
+    assert content_hash({"messages": ["secret"]}, combined_key(key, b"in a file")) == hashes(database)[-1]
+
+
+def hashes(database: Database) -> list[str]:
+    return [json.loads(line)["request_hash"] for line in lines(database.url)]
 
 
 async def test_a_key_of_a_transaction_that_failed_is_not_used(database: Database) -> None:

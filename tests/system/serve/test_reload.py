@@ -18,9 +18,10 @@ import pytest
 from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.config.values import Address
 from samplegate.errors import Unavailable
+from samplegate.key_file import MAX_KEY_BYTES, MIN_KEY_BYTES, seal_keys
 from samplegate.protocol.request_state import FOREIGN
 from samplegate.runtime.process import ProcessContext
-from samplegate.server.prepare import MAX_KEY_BYTES, MIN_KEY_BYTES, ServeConfig, read_all, seal_keys
+from samplegate.server.prepare import ServeConfig, read_all
 from samplegate.server.reload import Changes, ReloadPlan, Reloads
 from samplegate.telemetry.log import EventLog
 from tests.fakes.daemon import ASK_FORM, asking, client, serving

@@ -165,6 +165,37 @@ def test_the_flags_of_serve_count(run: Run, write: Write) -> None:
     assert 0 == run("serve", "--check", "--policy", "p.yaml", "--server", "docs", "--", "sh").code
 
 
+@pytest.mark.parametrize("kind", ["serve", "run"])
+def test_what_is_not_in_the_shared_database_is_a_note(run: Run, write: Write, kind: str) -> None:
+    write("p.yaml", POLICY)
+    base = SETTINGS if kind == "serve" else "server: docs\nstate: .\n"
+    database, key = "database: postgresql://gates@db/gates\n", "database_key_file: key\n"
+    write("key", "k" * 32)
+    notes = []
+    for text in (database + key, key, f"{database}store: sqlite:r.db\ndecision_log: d.jsonl\n"):
+        write("s.yaml", base + text)
+        ended = run("check", "s.yaml")
+        assert (0, "") == (ended.code, ended.err)
+        notes.append([line for line in ended.out.splitlines() if "database" in line])
+    assert [
+        [],
+        ["s.yaml:1:1: note: database_key_file: has no effect without `database`"],
+        [
+            (
+                "s.yaml:1:1: note: decision_log: takes precedence over `database`; `decision_log: database` keeps the"
+                " decision log there"
+            ),
+            "s.yaml:1:1: note: store: takes precedence over `database`, so reviews are not shared with other machines",
+        ],
+    ] == [sorted(each) for each in notes]
+    write("key", "short")
+    write("s.yaml", base + database + key)
+    ended = run("check", "s.yaml")
+    assert 1 == ended.code
+    assert "database_key_file: " in ended.out
+    assert "has 5 bytes, but a key needs at least 32" in ended.out
+
+
 def test_settings_of_run_are_checked_as_run_reads_them(run: Run, write: Write) -> None:
     write("s.yaml", "server: docs\nstart_timeout: 5\nmetrics_port: 0\n")
     assert (0, "s.yaml: ok\n") == (run("check", "s.yaml").code, run("check", "s.yaml").out)

@@ -19,8 +19,8 @@ SOURCE: Final = PROXY
 PACKAGE: Final = "samplegate"
 
 GROUND: Final = frozenset(
-    "durations errors files money postgres printable process_locks regex request_headers secret_names sqlite text urls"
-    " yamlfile".split()
+    "durations errors files key_file money postgres printable process_locks regex request_headers secret_names sqlite"
+    " text urls yamlfile".split()
 )
 """Modules and packages that all others may import. They import nothing of ours but each other."""
 PURE: Final = frozenset({"ci", "policy", "protocol", "status", "yamlfile"})
