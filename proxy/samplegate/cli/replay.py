@@ -119,7 +119,12 @@ class Replayed:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "--log", type=log_name, nargs="+", required=True, metavar="LOG", help="decision logs: files, folders or globs"
+        "--log",
+        type=log_name,
+        nargs="+",
+        required=True,
+        metavar="LOG",
+        help="decision logs: files, folders, globs, or the URL of a database",
     )
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="policy to replay against")
     since_argument(parser)

@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=log_name,
         nargs="+",
         metavar="LOG",
-        help="decision logs: files, folders or globs (default: the logs in the state folder)",
+        help="decision logs: files, folders, globs, or the URL of a database (default: the logs in the state folder)",
     )
     since_argument(parser)
     parser.add_argument(

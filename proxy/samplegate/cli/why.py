@@ -63,7 +63,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=log_name,
         nargs="+",
         metavar="LOG",
-        help="decision logs: files, folders or globs (default: the log of the settings, or those in the state folder)",
+        help=(
+            "decision logs: files, folders, globs, or the URL of a database (default: the log of the settings, or those"
+            " in the state folder)"
+        ),
     )
     since_argument(parser)
     parser.add_argument(

@@ -138,6 +138,43 @@ async def test_run_shares_the_limit_of_serve(database: Database, tmp_path: Path)
     assert 4 == database.value("SELECT count(*) FROM decisions")
 
 
+@pytest.mark.parametrize("named", [True, False])
+async def test_the_gates_of_a_run_share_its_limit_and_its_verdict_is_in_the_database(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """Two machines, each with a state folder of its own, and the last machine's report. Its gate has left the name of
+    the log there, and the variable has the database's options."""
+    policy = POLICY.replace("requests: 3, per: day, tz: UTC", "requests: 3, per: run")
+    (tmp_path / "policy.yaml").write_text(policy.replace("TIMEOUT", "15m").replace("PATIENCE", "60s"))
+    (tmp_path / "answers.yaml").write_text("cases: [{answer: hi}]\n")
+    server = ("python", str(PROGRAMS / "asking.py"), "legacy")
+    asked: dict[str, Any] = dict(ASK_SAMPLE)
+    outcomes = []
+    for run, machine in (("7-1", "one"), ("7-1", "two"), ("8-1", "two")):
+        log = ("--database", database.url, "--decision-log", "database", "--state", str(tmp_path / machine))
+        with running(tmp_path, *log, "--run", run, command=server) as gate:
+            gate.write(*opening())
+            for ask in (call(1, "do", **asked), call(2, "do", **asked)):
+                gate.write(ask)
+                while (frame := gate.read()).get("id") != ask["id"]:
+                    pass
+                outcomes.append("result" in frame["result"]["structuredContent"])
+            gate.end()
+    assert [True, True, True, False, True, True] == outcomes
+    where = ("--log", database.url) if named else ()
+    monkeypatch.setenv("SAMPLEGATE_DATABASE", "" if named else database.url)
+    words = ("report", "--run", "7-1", "--state", str(tmp_path / "two"), *where)
+    report = await asyncio.to_thread(samplegate, tmp_path, *words, "--json")
+    found = json.loads(report.out)
+    counts = found["counts"]
+    assert (1, [], 4, 1) == (report.code, found["problems"], counts["requests"], counts["limit"])
+    assert (0, 2) == _of_run(await asyncio.to_thread(samplegate, tmp_path, *(*words[:2], "8-1", *words[3:]), "--json"))
+
+
+def _of_run(report: Any) -> tuple[int, int]:
+    return report.code, json.loads(report.out)["counts"]["requests"]
+
+
 async def test_a_database_that_is_gone_is_told_and_the_gate_passes_calls_on(
     database: Database, proxy: DatabaseProxy, tmp_path: Path
 ) -> None:
