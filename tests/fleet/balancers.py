@@ -95,7 +95,10 @@ class HAProxy(Balancer):
         await until(partial(self._is_up, gate))
 
     async def _is_up(self, gate: FleetGate) -> bool:
-        reader, writer = await asyncio.open_unix_connection(str(self.folder / "stats"))
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self.folder / "stats"))
+        except (FileNotFoundError, ConnectionRefusedError):  # made after the port
+            return False
         writer.write(b"show stat\n")
         rows = [line.split(",") for line in (await reader.read()).decode().splitlines()]
         writer.close()
