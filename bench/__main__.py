@@ -221,6 +221,10 @@ class Bench:
                 figures.sessions.append(sessions.measure(behind, idle, calling, size.each))
                 yield from table.sessions(figures.sessions[-1])
 
+        def held() -> Iterable[Row]:
+            figures.idle = sessions.measure_idle(size.most_idle, size.idle_laps, size.idle_calls)
+            return table.idle(figures.idle)
+
         def asked() -> Iterable[Row]:
             figures.rounds = rounds.measure(size.rounds)
             return [table.rounds(figures.rounds)]
@@ -231,6 +235,7 @@ class Bench:
 
         self.step(f"calls over HTTP: {size.calls.laps} laps", calls)
         self.step("sessions", many)
+        self.step(f"calls beside {size.most_idle:,} idle sessions", held)
         self.step(f"sampling: {size.rounds} rounds", asked)
 
         def five_at_once() -> Iterable[Row]:

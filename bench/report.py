@@ -16,7 +16,7 @@ from bench.memory import Memory
 from bench.overhttp.calls import Found
 from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
-from bench.overhttp.sessions import Sessions
+from bench.overhttp.sessions import Idle, Sessions
 from bench.row import Row, beside_base, us
 from bench.sampling import Sampling
 from bench.variants import Name
@@ -51,6 +51,7 @@ class Figures:
     calls: Found | None = None
     """Over HTTP."""
     sessions: list[Sessions] = field(default_factory=list)
+    idle: Idle | None = None
     rounds: Rounds | None = None
     reloads: Reloads | None = None
     five: list[dict[str, int]] = field(default_factory=list)
