@@ -19,6 +19,7 @@ from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Idle, Sessions
 from bench.row import Row, beside_base, us
 from bench.sampling import Sampling
+from bench.traces import Pair, Traces
 from bench.variants import Name
 from bench.workers import AT_ONCE, Workers
 from tests.fakes.hostile_traffic import Stall
@@ -48,6 +49,7 @@ class Figures:
     ledger: list[Ledger] = field(default_factory=list)
     sampling: list[Sampling] = field(default_factory=list)
     workers: list[Workers] = field(default_factory=list)
+    traces: Traces | None = None
     calls: Found | None = None
     """Over HTTP."""
     sessions: list[Sessions] = field(default_factory=list)
@@ -203,6 +205,24 @@ def workers(found: Sequence[Workers], cores: int | None) -> Sequence[Row]:
             met = one.ratio >= WORKERS_GOAL if (cores or 0) >= WORKERS_CORES else None
             rows.append(Row(what, measured, cpu, f"at least {WORKERS_GOAL} x on {WORKERS_CORES} cores", met))
     return rows
+
+
+def traces(found: Traces | None) -> Sequence[Row]:
+    """Rows of what traces add."""
+    if found is None:
+        return []
+    return [
+        _traced("a sample, 1 at a time", found.sample, "us"),
+        _traced("CPU time of the gate for a sample", found.cpu, "us"),
+        _traced("start to the first answered `initialize`", found.start, "ms"),
+        _traced("memory, RSS", found.memory, "MiB"),
+    ]
+
+
+def _traced(what: str, pair: Pair, unit: str) -> Row:
+    digits = 1 if unit == "MiB" else 0
+    measured = f"{pair.added:+.{digits}f} {unit} ({pair.on:.{digits}f} {unit})"
+    return Row(f"with traces: {what}", measured, f"without traces {pair.off:.{digits}f} {unit}")
 
 
 def memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:
