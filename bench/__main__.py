@@ -1,7 +1,7 @@
-"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http] [--step WORDS] [--base REF]`: measures the
+"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http|shared] [--step WORDS] [--base REF]`: measures the
 gate and prints each row at once.
 
-A full run takes about fifteen minutes.
+A full run takes about twenty minutes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ from bench.overhttp import calls as passed
 from bench.overhttp import measuring, programs, reloads, rounds, sessions, table
 from bench.report import Figures, Table
 from bench.row import Row
+from bench.shared import hot_account
+from bench.shared import reviews as shared_reviews
+from bench.shared import samples as shared_samples
+from bench.shared import table as shared_table
 from bench.variants import Name, gate_command, variants
 from tests.fakes import hostile_traffic
 from tests.fakes import rounds as five
@@ -62,6 +66,19 @@ class Size:
     trace_samples: int
 
 
+@dataclass(frozen=True, slots=True)
+class SharedSize:
+    """Numbers of gates and accounts of the hot account, with the seconds of each method; laps of samples; and
+    reviews."""
+
+    gates: tuple[int, ...]
+    accounts: tuple[int, ...]
+    seconds: float
+    laps: int
+    samples: int
+    reviews: int
+
+
 FULL = Size(
     laps=40,
     calls=200,
@@ -79,6 +96,7 @@ FULL = Size(
     trace_laps=20,
     trace_samples=400,
 )
+FULL_SHARED = SharedSize(gates=(1, 5, 20), accounts=(1, 1_000), seconds=6.0, laps=20, samples=200, reviews=30)
 QUICK = Size(
     laps=3,
     calls=30,
@@ -96,6 +114,7 @@ QUICK = Size(
     trace_laps=1,
     trace_samples=20,
 )
+QUICK_SHARED = SharedSize(gates=(1, 2), accounts=(1,), seconds=0.5, laps=1, samples=20, reviews=2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean little")
     parser.add_argument("--json", action="store_true", help="print the figures and the rows as JSON")
     parser.add_argument("--no-peer", action="store_true", help="skip the peers, and do not install them")
-    parser.add_argument("--only", choices=("stdio", "http"), help="run only this part")
+    parser.add_argument("--only", choices=("stdio", "http", "shared"), help="run only this part")
     parser.add_argument("--step", metavar="WORDS", default="", help="run only the steps with these words in their name")
     parser.add_argument(
         "--base", metavar="REF", help="a commit or tag whose version is built and measured in turn with this one"
@@ -121,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench.samples(QUICK if args.quick else FULL)
     if args.only in (None, "http"):
         bench.http(measuring.QUICK if args.quick else measuring.FULL)
+    if args.only in (None, "shared"):
+        bench.shared(QUICK_SHARED if args.quick else FULL_SHARED)
     if not bench.steps:
         parser.error(f"--step {args.step}: no step has these words in its name")
     bench.figures.load = machine.load()
@@ -284,6 +305,27 @@ class Bench:
         self.step("reloads under load", reloaded)
         self.step(f"five calls at once: {size.five} rounds", five_at_once)
         self.step("hostile frames", stalled)
+
+    def shared(self, size: SharedSize) -> None:
+        """The benchmarks of gates with one PostgreSQL database."""
+        figures = self.figures
+
+        def drawn() -> Iterable[Row]:
+            for found in hot_account.measure(size.gates, size.accounts, size.seconds):
+                figures.hot_accounts.append(found)
+                yield from shared_table.hot_account(found)
+
+        def sampled() -> Iterable[Row]:
+            figures.shared_samples = shared_samples.measure(size.laps, size.samples)
+            return [row for found in figures.shared_samples for row in shared_table.samples(found)]
+
+        def reviewed() -> Iterable[Row]:
+            figures.shared_reviews = shared_reviews.measure(size.reviews)
+            return shared_table.reviews(figures.shared_reviews)
+
+        self.step("one account and many gates", drawn)
+        self.step("samples with a shared database", sampled)
+        self.step(f"reviews across gates: {size.reviews}", reviewed)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Idle, Sessions
 from bench.row import Row, beside_base, us
 from bench.sampling import Sampling
+from bench.shared.hot_account import HotAccount
+from bench.shared.reviews import SharedReviews
+from bench.shared.samples import SharedSamples
 from bench.traces import Pair, Traces
 from bench.variants import Name
 from bench.workers import AT_ONCE, Workers
@@ -60,6 +63,9 @@ class Figures:
     """Counts for rounds of five calls at once, without and with a standalone stream."""
     stalls: list[Stall] = field(default_factory=list)
     """Stalls of the event loop, one for each hostile frame."""
+    hot_accounts: list[HotAccount] = field(default_factory=list)
+    shared_samples: list[SharedSamples] = field(default_factory=list)
+    shared_reviews: list[SharedReviews] = field(default_factory=list)
     load: float | None = None
     """Load average of the machine over the last 15 minutes."""
 
