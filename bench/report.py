@@ -16,9 +16,13 @@ from bench.memory import Memory
 from bench.overhttp.calls import Found
 from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
-from bench.overhttp.sessions import Sessions
+from bench.overhttp.sessions import Idle, Sessions
 from bench.row import Row, beside_base, us
 from bench.sampling import Sampling
+from bench.shared.hot_account import HotAccount
+from bench.shared.reviews import SharedReviews
+from bench.shared.samples import SharedSamples
+from bench.traces import Pair, Traces
 from bench.variants import Name
 from bench.workers import AT_ONCE, Workers
 from tests.fakes.hostile_traffic import Stall
@@ -48,15 +52,20 @@ class Figures:
     ledger: list[Ledger] = field(default_factory=list)
     sampling: list[Sampling] = field(default_factory=list)
     workers: list[Workers] = field(default_factory=list)
+    traces: Traces | None = None
     calls: Found | None = None
     """Over HTTP."""
     sessions: list[Sessions] = field(default_factory=list)
+    idle: Idle | None = None
     rounds: Rounds | None = None
     reloads: Reloads | None = None
     five: list[dict[str, int]] = field(default_factory=list)
     """Counts for rounds of five calls at once, without and with a standalone stream."""
     stalls: list[Stall] = field(default_factory=list)
     """Stalls of the event loop, one for each hostile frame."""
+    hot_accounts: list[HotAccount] = field(default_factory=list)
+    shared_samples: list[SharedSamples] = field(default_factory=list)
+    shared_reviews: list[SharedReviews] = field(default_factory=list)
     load: float | None = None
     """Load average of the machine over the last 15 minutes."""
 
@@ -202,6 +211,24 @@ def workers(found: Sequence[Workers], cores: int | None) -> Sequence[Row]:
             met = one.ratio >= WORKERS_GOAL if (cores or 0) >= WORKERS_CORES else None
             rows.append(Row(what, measured, cpu, f"at least {WORKERS_GOAL} x on {WORKERS_CORES} cores", met))
     return rows
+
+
+def traces(found: Traces | None) -> Sequence[Row]:
+    """Rows of what traces add."""
+    if found is None:
+        return []
+    return [
+        _traced("a sample, 1 at a time", found.sample, "us"),
+        _traced("CPU time of the gate for a sample", found.cpu, "us"),
+        _traced("start to the first answered `initialize`", found.start, "ms"),
+        _traced("memory, RSS", found.memory, "MiB"),
+    ]
+
+
+def _traced(what: str, pair: Pair, unit: str) -> Row:
+    digits = 1 if unit == "MiB" else 0
+    measured = f"{pair.added:+.{digits}f} {unit} ({pair.on:.{digits}f} {unit})"
+    return Row(f"with traces: {what}", measured, f"without traces {pair.off:.{digits}f} {unit}")
 
 
 def memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:

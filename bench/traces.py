@@ -1,22 +1,23 @@
-"""`python -m bench.traces [--laps N]`: what traces cost. One gate exports a span of each request and of each model
-call, and one does not; their laps alternate. Linux only, because CPU time is read in /proc."""
+"""Benchmark of traces: one gate exports a span of each request and of each model call, and one does not; their laps
+alternate."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from bench import machine, memory
+from bench import memory
 from bench.client import Connection, connected
+from bench.overhttp import usage
 from bench.sampling import SERVER
 
 POLICY: Final = """\
@@ -26,15 +27,33 @@ rules:
   - {name: samples, match: {kind: sampling}, effect: allow, with: {max_tokens: 500}}
 """
 WARM_UP: Final = 200
-SAMPLES: Final = 400  # of a lap
-STARTS: Final = 15
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.traces", description=__doc__)
-    parser.add_argument("--laps", type=int, default=20)
-    laps = parser.parse_args(arguments).laps
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A figure without and with traces: medians. ``added`` is the median of the differences in the same lap."""
+
+    off: float
+    on: float
+    added: float
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """``sample`` and ``cpu`` (of the gate's process with all its threads) are microseconds of a sample, one at a time;
+    ``start`` is milliseconds; ``memory`` is MiB of RSS."""
+
+    sample: Pair
+    cpu: Pair
+    start: Pair
+    memory: Pair
+
+
+def measure(laps: int, samples: int, starts: int) -> Traces | None:
+    """Run laps of ``samples`` that alternate between the two gates. None without /proc. Raises RuntimeError if no span
+    arrives."""
+    if not memory.can_be_read():
+        return None
     with ExitStack() as stack:
         url, received = stack.enter_context(_receiver())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -42,29 +61,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (folder / "cases.yaml").write_text("cases: [{answer: done}]\n", encoding="utf-8")
         off = _command(folder, "off")
         on = ("env", f"OTEL_EXPORTER_OTLP_ENDPOINT={url}", *_command(folder, "on"))
-        starts = [(_start(off), _start(on)) for _ in range(STARTS + 1)][1:]
+        begun = [(_start(off), _start(on)) for _ in range(starts + 1)][1:]
         gates = [stack.enter_context(connected(command)) for command in (off, on)]
         for gate in gates:
             gate.initialize()
             gate.sample(WARM_UP, 1)
-        held = [memory.tree_memory(gate.process.pid, SERVER) for gate in gates]
-        runs = [[_lap(gate) for gate in (gates if number % 2 else gates[::-1])] for number in range(laps)]
+        held = [memory.tree_memory(gate.process.pid, SERVER).rss for gate in gates]
+        runs = [[_lap(gate, samples) for gate in (gates if number % 2 else gates[::-1])] for number in range(laps)]
         pairs = [(lap if number % 2 else lap[::-1]) for number, lap in enumerate(runs)]
-    print(f"{machine.describe()}; load {machine.load()}")
-    print("| what | off | on | added |\n|---|---|---|---|")
-    for what, column in (("a sample, 1 at a time", 0), ("CPU time of the gate for a sample", 1)):
-        before, after = (median(pair[side][column] for pair in pairs) for side in (0, 1))
-        added = median(pair[1][column] - pair[0][column] for pair in pairs)
-        print(f"| {what} | {before:.0f} us | {after:.0f} us | +{added:.0f} us |")
-    before, after = (median(column) for column in zip(*starts, strict=True))
-    print(
-        f"| start to the first answered `initialize` | {before:.0f} ms | {after:.0f} ms |"
-        f" +{median(late - early for early, late in starts):.0f} ms |"
-    )
-    quiet, traced = (found.rss for found in held)
-    print(f"| memory, RSS | {quiet:.1f} MiB | {traced:.1f} MiB | +{traced - quiet:.1f} MiB |")
-    print(f"{received[0]} batches were received")
-    return 0
+    if not received[0]:
+        raise RuntimeError("no span arrived at the receiver; is the extra `otel` installed?")
+    sample, cpu = (_pair([(lap_off[column], lap_on[column]) for lap_off, lap_on in pairs]) for column in (0, 1))
+    return Traces(sample, cpu, _pair(begun), _pair([(held[0], held[1])]))
+
+
+def _pair(laps: Sequence[tuple[float, float]]) -> Pair:
+    off, on = (median(column) for column in zip(*laps, strict=True))
+    return Pair(off, on, median(with_traces - without for without, with_traces in laps))
 
 
 def _command(folder: Path, name: str) -> tuple[str, ...]:
@@ -81,17 +94,11 @@ def _start(command: Sequence[str]) -> float:
         return (time.perf_counter() - started) * 1000
 
 
-def _lap(gate: Connection) -> tuple[float, float]:
+def _lap(gate: Connection, samples: int) -> tuple[float, float]:
     """Microseconds of a sample: elapsed, and CPU time of the gate's process with all its threads."""
-    before = _cpu(gate.process.pid)
-    took = gate.sample(SAMPLES, 1)
-    return took / SAMPLES / 1000, (_cpu(gate.process.pid) - before) / SAMPLES / 1000
-
-
-def _cpu(pid: int) -> int:
-    """CPU time of a process in nanoseconds."""
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(thread.read_text("ascii").split()[0]) for thread in threads)
+    before = usage.own(gate.process.pid)
+    took = gate.sample(samples, 1) / 1000
+    return took / samples, (usage.own(gate.process.pid) - before) / samples
 
 
 @contextmanager
@@ -119,7 +126,3 @@ def _receiver() -> Iterator[tuple[str, list[int]]]:
             yield f"http://127.0.0.1:{server.server_address[1]}", received
         finally:
             server.shutdown()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,13 +12,16 @@ from tests.fakes.hostile_frames import SIZES
 @dataclass(frozen=True, slots=True)
 class Size:
     """``idle`` and ``calling`` are sessions with an HTTP server behind, ``children`` are sessions with a stdio server
-    each."""
+    each. ``most_idle`` sessions are idle while others make ``idle_calls`` calls in each of ``idle_laps`` laps."""
 
     calls: calls.Size
     idle: int
     calling: int
     children: int
     each: int
+    most_idle: int
+    idle_laps: int
+    idle_calls: int
     rounds: int
     reloads: int
     five: int
@@ -35,6 +38,9 @@ FULL: Final = Size(
     calling=200,
     children=100,
     each=20,
+    most_idle=5_000,
+    idle_laps=20,
+    idle_calls=320,
     rounds=10_000,
     reloads=10,
     five=100,
@@ -47,6 +53,9 @@ QUICK: Final = Size(
     calling=10,
     children=2,
     each=2,
+    most_idle=50,
+    idle_laps=2,
+    idle_calls=32,
     rounds=50,
     reloads=2,
     five=2,

@@ -9,13 +9,14 @@ from bench.overhttp.calls import BASE, FORWARDING, HTTP, MANY, STDIO, Call, Foun
 from bench.overhttp.programs import FLOOR
 from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
-from bench.overhttp.sessions import Sessions
+from bench.overhttp.sessions import CALLERS, Idle, Sessions
 from bench.overhttp.wire import ERAS, Era
 from bench.row import Row, beside_base, us
 from tests.fakes.hostile_traffic import MOST_STALL, Stall
 from tests.fakes.rounds import Tally
 
 MAX_FLOOR_RATIO: Final = 2.0  # times the floor
+MAX_IDLE_RATIO: Final = 2.0  # times the same without idle sessions
 _OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP, *BASE.values()})
 
 
@@ -101,6 +102,37 @@ def sessions(found: Sessions) -> Sequence[Row]:
         f" {found.errors} errors"
     )
     return [*idle, Row(f"{found.calling} of them calling at once", measured, "", "no error", found.errors == 0)]
+
+
+def idle(found: Idle) -> Sequence[Row]:
+    """Rows of a session's memory while many are idle, of other sessions' calls meanwhile, and of opening one more."""
+    rows = []
+    if found.own is not None:
+        what = f"{found.open:,} legacy sessions, HTTP behind, idle"
+        rows.append(Row(what, f"{found.own:.0f} KiB each, with its connection", ""))
+    pairs = [("1 at a time", found.one, found.one_alone), (f"{CALLERS} at a time", found.many, found.many_alone)]
+    for how, mine, alone in pairs:
+        ratio = mine.p99 / alone.p99
+        rows.append(
+            Row(
+                f"calls of other sessions meanwhile, {how}, p99",
+                f"{us(mine.p99)} ({ratio:.2f} x), p50 {us(mine.p50)}, {found.errors} errors",
+                f"without idle sessions {us(alone.p99)}, p50 {us(alone.p50)}",
+                f"at most {MAX_IDLE_RATIO:.0f} x, no error",
+                ratio <= MAX_IDLE_RATIO and not found.errors,
+            )
+        )
+    ratio = found.opening / found.opening_alone
+    rows.append(
+        Row(
+            "one more session is opened meanwhile, p50",
+            f"{found.opening:.1f} ms ({ratio:.2f} x)",
+            f"without idle sessions {found.opening_alone:.1f} ms",
+            f"at most {MAX_IDLE_RATIO:.0f} x",
+            ratio <= MAX_IDLE_RATIO,
+        )
+    )
+    return rows
 
 
 def rounds(found: Rounds) -> Row:

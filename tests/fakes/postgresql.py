@@ -127,7 +127,9 @@ def _started(made: Server) -> Iterator[None]:
 
 @contextmanager
 def server(*settings: str) -> Iterator[Server]:
-    """A running server with an empty database. ``settings`` are lines of its configuration."""
+    """A running server with an empty database. ``settings`` are lines of its configuration. Raises FileNotFoundError
+    without PostgreSQL."""
+    programs()  # its error has the remedy; the next one would be that its user is missing
     with tempfile.TemporaryDirectory(prefix="pg") as name:
         made = Server(Path(name))
         made.own(made.folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.overhttp import calls, programs, rounds
+from bench.overhttp import calls, programs, rounds, sessions
 from bench.overhttp.calls import FORWARDING, HTTP, STDIO
 from bench.overhttp.programs import FLOOR, Program
 from bench.overhttp.started import started
@@ -27,6 +27,15 @@ def test_calls_pass_through_the_gate_in_both_eras_and_a_peer_that_cannot_is_name
     refused = {(name, era): why for name, era, why in found.refused}
     assert {("silent", "legacy"), ("silent", "modern"), ("plain", "legacy")} == set(refused)
     assert "no port for me" in refused["silent", "modern"]
+
+
+def test_calls_are_answered_beside_idle_sessions() -> None:
+    found = sessions.measure_idle(3, laps=1, calls=16)
+    assert (3, 0) == (found.open, found.errors)
+    for latency in (found.one, found.one_alone, found.many, found.many_alone):
+        assert 0 < latency.p50 <= latency.p99
+    assert 0 < found.opening
+    assert 0 < found.opening_alone
 
 
 def test_each_round_brings_its_sample_and_is_on_record() -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bench import base, decisions, ledger, report
-from bench.__main__ import Bench
+from bench.__main__ import QUICK_SHARED, Bench, main
 from bench.decisions import Speed
 from bench.faults import Faults
 from bench.large import Beside, Large
@@ -18,7 +18,9 @@ from bench.memory import Memory
 from bench.report import Figures, Table
 from bench.row import Row
 from bench.sampling import Sampling
+from bench.traces import Pair, Traces
 from bench.workers import Workers
+from tests.fakes import postgresql
 
 
 @pytest.mark.parametrize("rules", decisions.SIZES[:2])
@@ -176,6 +178,51 @@ def test_a_measurement_that_fails_is_a_row_and_the_next_one_follows(capsys: pyte
         -2:
     ]
     assert bench.failed
+
+
+def test_a_step_can_be_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Bench(Table("2 cores", sys.stdout), peers=False, only="memory")
+    bench.step("start-up", lambda: [Row("start-up", "1 ms", "")])
+    bench.step("memory of the gate", lambda: [Row("memory", "1 MiB", "")])
+    printed = capsys.readouterr().out.splitlines()
+    assert ["|---|---|---|---|---|", "| memory | 1 MiB |  | no goal |  |"] == printed[-2:]
+
+
+def test_a_step_that_does_not_exist_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--quick", "--no-peer", "--only", "shared", "--step", "nothing like it"])
+    assert "--step nothing like it: no step has these words in its name" in capsys.readouterr().err
+
+
+def test_without_postgresql_each_shared_step_is_a_row_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> None:
+        raise FileNotFoundError("no PostgreSQL server; Debian: apt-get install postgresql")
+
+    monkeypatch.setattr(postgresql, "programs", missing)
+    bench = Bench(Table("2 cores", sys.stdout), peers=False)
+    bench.shared(QUICK_SHARED)
+    rows = capsys.readouterr().out.splitlines()[4:]
+    reason = "failed: no PostgreSQL server; Debian: apt-get install postgresql"
+    assert [
+        f"| {what} | {reason} |  |  | missed |"
+        for what in ("one account and many gates", "samples with a shared database", "reviews across gates: 2")
+    ] == rows
+    assert bench.failed
+
+
+def test_traces_have_rows_beside_a_gate_without_them() -> None:
+    found = report.traces(
+        Traces(Pair(1000, 1490, 510), Pair(900, 1200, 290), Pair(300, 420, 110), Pair(41.4, 54, 12.6))
+    )
+    assert [
+        ("with traces: a sample, 1 at a time", "+510 us (1490 us)", "without traces 1000 us"),
+        ("with traces: CPU time of the gate for a sample", "+290 us (1200 us)", "without traces 900 us"),
+        ("with traces: start to the first answered `initialize`", "+110 ms (420 ms)", "without traces 300 ms"),
+        ("with traces: memory, RSS", "+12.6 MiB (54.0 MiB)", "without traces 41.4 MiB"),
+    ] == [(row.what, row.measured, row.beside) for row in found]
+    assert [] == report.traces(None)
 
 
 def test_a_version_that_git_does_not_know_is_named_with_the_remedy() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import resource
 from typing import NamedTuple
+
+import pytest
 
 from bench.overhttp import table
 from bench.overhttp.calls import BASE, FORWARDING, HTTP, STDIO, Call, Found
 from bench.overhttp.programs import FLOOR
 from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
-from bench.overhttp.sessions import Sessions
+from bench.overhttp.sessions import Idle, Latency, Sessions, open_files
 from bench.row import Row
 from tests.fakes.hostile_frames import TOLERATED
 from tests.fakes.hostile_traffic import Stall
@@ -138,6 +141,53 @@ def test_sessions_rounds_and_reloads_have_rows() -> None:
             True,
         ),
     } == {one.what: (one.measured, one.beside, one.met) for one in rows(figures())[8:]}
+
+
+def idle(*, p99: float = 1500.0, errors: int = 0, opening: float = 3.0) -> Idle:
+    """Figures beside a gate without idle sessions, whose p99 is 1000 us."""
+    alone = Latency(500, 1000)
+    return Idle(5000, 60.0, Latency(550, p99), alone, Latency(600, 900), alone, errors, opening, 2.0)
+
+
+def test_idle_sessions_have_rows_of_their_memory_and_of_what_others_notice() -> None:
+    assert {
+        "5,000 legacy sessions, HTTP behind, idle": ("60 KiB each, with its connection", "", None),
+        "calls of other sessions meanwhile, 1 at a time, p99": (
+            "1500 us (1.50 x), p50 550 us, 0 errors",
+            "without idle sessions 1000 us, p50 500 us",
+            True,
+        ),
+        "calls of other sessions meanwhile, 16 at a time, p99": (
+            "900 us (0.90 x), p50 600 us, 0 errors",
+            "without idle sessions 1000 us, p50 500 us",
+            True,
+        ),
+        "one more session is opened meanwhile, p50": ("3.0 ms (1.50 x)", "without idle sessions 2.0 ms", True),
+    } == {one.what: (one.measured, one.beside, one.met) for one in table.idle(idle())}
+
+
+@pytest.mark.parametrize(
+    ("found", "met"),
+    [
+        (idle(p99=2001.0), [False, True, True]),
+        (idle(errors=1), [False, False, True]),
+        (idle(opening=4.1), [True, True, False]),
+    ],
+)
+def test_idle_sessions_that_others_notice_are_missed(found: Idle, met: list[bool]) -> None:
+    assert met == [one.met for one in table.idle(found)[1:]]
+
+
+def test_open_files_are_permitted_as_far_as_the_system_does() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open_files(before[0]):
+        assert before == resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY:
+        with open_files(before[1]):
+            assert (before[1], before[1]) == resource.getrlimit(resource.RLIMIT_NOFILE)
+        with pytest.raises(RuntimeError, match=r"the system permits [\d,]+; raise the hard limit \(ulimit -Hn\)"):
+            open_files(before[1] + 1).__enter__()
+    assert before == resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def test_an_error_a_lost_round_and_a_reload_that_was_not_taken_are_missed() -> None:

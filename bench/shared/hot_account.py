@@ -1,20 +1,18 @@
-"""One account that many gates draw on: `python -m bench.hot_account [--seconds N]`.
+"""Benchmark of one account that many gates draw on, and of 1,000 accounts.
 
 Each gate is a process with the ledger in PostgreSQL, which makes one transaction of all draws that are due. Beside it
-are a bare `UPDATE ... RETURNING` for each draw from as many clients, and the ledger in SQLite. Needs Debian's
-`postgresql`.
+are a bare `UPDATE ... RETURNING` for each draw from as many clients, and the ledger in SQLite.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import random
 import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
@@ -34,8 +32,9 @@ from tests.fakes.postgresql import postgresql, url
 SAMPLES: Final = 97.0
 """Samples a second of one gate on two cores (bench/README.md). Each is a reservation and a settlement."""
 SPEC: Final = LimitSpec("usd", "usd", MAX_UNITS, "day", shared=True)
-SPECS: Final = {SPEC.name: SPEC}
 RESERVED, SPENT = 100, 50
+PATIENCE: Final = 60.0
+"""Seconds until all gates of a lap must be ready, and for each draw."""
 TABLE: Final = """
 DROP TABLE IF EXISTS accounts;
 CREATE TABLE accounts(
@@ -61,10 +60,12 @@ class Due:
 
 @dataclass(slots=True)
 class Lap:
-    """What one gate measured: seconds of each reservation until its commit, and the draws of each transaction."""
+    """What one gate measured: seconds of each reservation until its commit, the draws of each transaction, and the
+    number of reservations that were due under load."""
 
     waits: list[float] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
+    due: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,31 @@ class Load:
     rate: float
     accounts: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Draws a second of all gates, milliseconds of a reservation until its commit, and draws in a transaction.
+    ``needed`` are the draws a second of the load, which is random; 0 for as many as possible."""
+
+    rate: float
+    p50: float
+    p99: float
+    batch: float
+    needed: float
+
+
+@dataclass(frozen=True, slots=True)
+class HotAccount:
+    """Figures of ``gates`` that draw on ``accounts``. The first three are as many draws as possible; ``loaded`` is
+    batched, with the load of SAMPLES in each gate."""
+
+    gates: int
+    accounts: int
+    batched: Draws
+    bare: Draws
+    sqlite: Draws | None
+    loaded: Draws
 
 
 class Batched:
@@ -93,7 +119,7 @@ class Batched:
             else Settlement(due.reserved, (Draw(self._limit, due.key, SPENT),))
             for due in batch
         ]
-        results = self._ledger.batch(calls, time.monotonic() + 60)
+        results = self._ledger.batch(calls, time.monotonic() + PATIENCE)
         return [one if isinstance(one, Reserved) else None for one in results]
 
 
@@ -126,7 +152,7 @@ class InSqlite:
     def draw(self, batch: Sequence[Due]) -> list[Reserved | None]:
         """The reservation; None for a settlement."""
         (due,) = batch
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         if due.reserved is not None:
             self._ledger.settle(Settlement(due.reserved, (Draw(self._limit, due.key, SPENT),)), until)
             return [None]
@@ -148,6 +174,7 @@ def gate(method: Method, place: str, load: Load, start: Barrier) -> Lap:
         while load.rate and coming <= now:
             due.append(Due(coming, f"k{chance.randrange(load.accounts)}"))
             coming += chance.expovariate(load.rate)
+            lap.due += 1
         while not load.rate and len(due) < store.cap:
             due.append(Due(now, f"k{chance.randrange(load.accounts)}"))
         batch = [due.popleft() for _ in range(min(len(due), store.cap))]
@@ -163,51 +190,53 @@ def gate(method: Method, place: str, load: Load, start: Barrier) -> Lap:
     return lap
 
 
-def _gate(results: Queue[Lap], method: Method, place: str, load: Load, start: Barrier) -> None:
-    results.put(gate(method, place, load, start))
+def _gate(results: Queue[Lap | str], method: Method, place: str, load: Load, start: Barrier) -> None:
+    try:
+        results.put(gate(method, place, load, start))
+    except Exception as problem:  # else the benchmark would wait for it
+        start.abort()
+        results.put(f"a gate failed ({method}): {problem!r}")
 
 
-def measure(method: Method, place: str, gates: int, load: Load) -> str:
-    """A line of the table."""
+def measure(gates: Sequence[int], accounts: Sequence[int], seconds: float) -> Iterator[HotAccount]:
+    """Measure each number of gates with each number of accounts, for ``seconds`` a method. Raises FileNotFoundError
+    without PostgreSQL."""
+    with postgresql() as place:
+        for number in accounts:
+            full, usual = Load(0.0, number, seconds), Load(SAMPLES, number, seconds)
+            for count in gates:
+                bare = _drawn("bare", place, count, full)
+                batched = _drawn("batched", place, count, full)
+                loaded = _drawn("batched", place, count, usual)
+                with tempfile.TemporaryDirectory() as state:
+                    sqlite = _drawn("SQLite", state, count, full) if number == 1 else None
+                yield HotAccount(count, number, batched, bare, sqlite, loaded)
+
+
+def _drawn(method: Method, place: str, gates: int, load: Load) -> Draws:
     if method != "SQLite":
         with psycopg.connect(place, autocommit=True) as db:
             db.execute(TABLE)
             db.execute(FILL, (load.accounts - 1,))
-    context = multiprocessing.get_context("spawn")
-    results: Queue[Lap] = context.Queue()
-    given = (results, method, place, load, context.Barrier(gates))
-    processes = [context.Process(target=_gate, args=given) for _ in range(gates)]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    results: Queue[Lap | str] = context.Queue()
+    given = (results, method, place, load, context.Barrier(gates, timeout=PATIENCE))
+    processes = [context.Process(target=_gate, args=given, daemon=True) for _ in range(gates)]
     for process in processes:
         process.start()
-    laps = [results.get() for _ in processes]
+    found = [results.get(timeout=load.seconds + 3 * PATIENCE) for _ in processes]
     for process in processes:
         process.join()
-    waits, batches = sorted(wait for lap in laps for wait in lap.waits), [size for lap in laps for size in lap.batches]
-    wanted = f"{load.rate:g} samples/s each" if load.rate else "as many as possible"
-    return (
-        f"| {method} | {gates} | {load.accounts:,} | {wanted} | {sum(batches) / load.seconds:,.0f}"
-        f" | {waits[len(waits) // 2] * 1e3:.1f} ms | {waits[len(waits) * 99 // 100] * 1e3:.1f} ms"
-        f" | {statistics.mean(batches):.1f} |"
+    laps = [lap for lap in found if isinstance(lap, Lap)]
+    if len(laps) < gates:
+        raise RuntimeError(next(why for why in found if isinstance(why, str)))
+    waits = sorted(wait for lap in laps for wait in lap.waits)
+    batches = [size for lap in laps for size in lap.batches]
+    return Draws(
+        sum(batches) / load.seconds,
+        waits[len(waits) // 2] * 1e3,
+        waits[len(waits) * 99 // 100] * 1e3,
+        statistics.mean(batches),
+        2 * sum(lap.due for lap in laps) / load.seconds,
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6.0, help="seconds of each row (default: 6)")
-    seconds = parser.parse_args().seconds
-    print("| method | gates | accounts | load | draws/s | reservation p50 | p99 | draws by transaction |")
-    print("|---|---|---|---|---|---|---|---|")
-    with postgresql() as place:
-        for accounts in (1, 1_000):
-            full, usual = Load(0.0, accounts, seconds), Load(SAMPLES, accounts, seconds)
-            for gates in (1, 5, 20):
-                print(measure("bare", place, gates, full), flush=True)
-                print(measure("batched", place, gates, full), flush=True)
-                print(measure("batched", place, gates, usual), flush=True)
-    for gates in (1, 5, 20):
-        with tempfile.TemporaryDirectory() as state:
-            print(measure("SQLite", state, gates, Load(0.0, 1, seconds)), flush=True)
-
-
-if __name__ == "__main__":
-    main()

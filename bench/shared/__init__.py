@@ -1,0 +1,1 @@
+"""Benchmarks of limits and reviews that gates share in a database."""
