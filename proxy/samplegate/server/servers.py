@@ -96,6 +96,46 @@ class ProcessQuota:
             del self._of[caller]
 
 
+class LearnedEras:
+    """What the sessions of a server have found out about its eras, for the next one (R86)."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.known: Eras | None = None
+        self.at = float("-inf")
+        """When they last changed."""
+        self._clock = clock
+        self._open: set[EraNegotiator] = set()
+        """Sessions that may find out more. The others are not looked at again, because there may be thousands."""
+
+    def follow(self, session: EraNegotiator) -> None:
+        """Learn from this session, too."""
+        self._open.add(session)
+
+    def look(self) -> None:
+        """Learn what the sessions have found out meanwhile."""
+        for session in tuple(self._open):
+            self.learn(session)
+
+    def learn(self, session: EraNegotiator) -> None:
+        """Learn what a session has found out."""
+        if session.died_probing:
+            self.known = Eras(legacy=True, modern=False)
+        elif session.eras != self.known:
+            self.known, self.at = session.eras, self._clock()
+        if session.died_probing or session.phase == "settled":
+            self._open.discard(session)
+
+    def end(self, session: EraNegotiator) -> None:
+        """Learn from a session for the last time."""
+        if session in self._open:
+            self.learn(session)
+            self._open.discard(session)
+
+    def forget(self) -> None:
+        """Forget everything: another server may be there by now."""
+        self.known = None
+
+
 ALL_CALLERS: Final = ""  # the key of the conversation that all callers share
 ERAS_EXPIRE: Final = 300.0  # seconds for which the eras of a server at a URL are remembered
 RETRY_AFTER: Final = 5  # Retry-After in seconds if the process quota is used up
@@ -132,8 +172,7 @@ class ServerRuntime:
         self._clock = clock
         self._quota = quota
         self._idle = idle
-        self._eras: Eras | None = None
-        self._learned = float("-inf")
+        self._eras = LearnedEras(clock)
         self._shared: dict[Key, ServerConversation] = {}
         self._locks: dict[Key, anyio.Lock] = {}
         self._unaware: set[ServerConversation] = set()
@@ -232,10 +271,9 @@ class ServerRuntime:
             return False
         if self.settings.protocol != "auto":
             return self.settings.protocol == "modern"
-        if self._eras is None:
-            for live in self._all:
-                self._learn(live)
-        return self._eras is not None and self._eras.modern is True
+        if self._eras.known is None:
+            self._eras.look()
+        return self._eras.known is not None and self._eras.known.modern is True
 
     async def _shared_conversation(self, key: Key, caller: str) -> ServerConversation:
         """The running shared conversation of a key. Of several concurrent requests, the first starts it and the others
@@ -270,6 +308,8 @@ class ServerRuntime:
         started = self._clock()
         conversation = self._build_conversation(caller, modern, prefers_legacy)
         self._all.add(conversation)
+        if isinstance(session := conversation.wiring.relay.session, EraNegotiator):
+            self._eras.follow(session)
         if not self._evidence.evidence.prefers_legacy:
             self._unaware.add(conversation)
         self._count_start()
@@ -307,10 +347,9 @@ class ServerRuntime:
 
     def _build_conversation(self, caller: str, modern: bool, prefers_legacy: bool) -> ServerConversation:
         self._evidence.refresh()
-        for live in self._all:
-            self._learn(live)
-        if self._behind.streams and self._clock() - self._learned > ERAS_EXPIRE:
-            self._eras = None  # another server may be behind the URL by now
+        self._eras.look()
+        if self._behind.streams and self._clock() - self._eras.at > ERAS_EXPIRE:
+            self._eras.forget()
         wiring = SessionWiring(
             self._context,
             self.name,
@@ -320,7 +359,7 @@ class ServerRuntime:
             streams=self._behind.streams,
             outlived=True,
             session=partial(
-                EraNegotiator, known=self._eras, protocol=self.settings.protocol, prefers_legacy=prefers_legacy
+                EraNegotiator, known=self._eras.known, protocol=self.settings.protocol, prefers_legacy=prefers_legacy
             ),
             observe=self._observe,
         )
@@ -332,18 +371,11 @@ class ServerRuntime:
         if self.settings.protocol == "auto":
             self._evidence.take(note)
 
-    def _learn(self, conversation: ServerConversation) -> None:
-        """Remember the eras that a conversation has detected (R86)."""
-        session = conversation.wiring.relay.session
-        if _died_probing(conversation):
-            self._eras = Eras(legacy=True, modern=False)
-        elif isinstance(session, EraNegotiator) and session.eras != self._eras:
-            self._eras, self._learned = session.eras, self._clock()
-
     def _ended(self, conversation: ServerConversation, started: float) -> None:
         self._all.discard(conversation)
         self._unaware.discard(conversation)
-        self._learn(conversation)
+        if isinstance(session := conversation.wiring.relay.session, EraNegotiator):
+            self._eras.end(session)
         lost = len(conversation.wiring.relay.left)
         if lost:
             reason = "removed" if self._closed else "died"
@@ -362,7 +394,7 @@ class ServerRuntime:
             now = self._clock()
             self._backoff, self._died, self._to_restart = self._backoff.died(started, now), now, True
             if not _died_probing(conversation):
-                self._eras = None  # the next process may speak another version
+                self._eras.forget()  # the next process may speak another version
             if conversation.failed is None:  # otherwise it was never started, and the log has the reason
                 self._context.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
                 if self._backoff.wait and not silent:
