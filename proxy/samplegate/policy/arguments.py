@@ -20,6 +20,28 @@ Compared: TypeAlias = bool | None
 """None: the value cannot be judged."""
 
 
+ARGUMENT: Final = "arguments."
+DEFAULT: Final = "default"
+
+
+def source_of(value: object) -> str | None:
+    """Where a value of an answer comes from: ``{from: arguments.PATH}`` or ``{from: default}``; None for any other
+    value."""
+    return value["from"] if isinstance(value, dict) and value.keys() == {"from"} else None
+
+
+def source_fault(source: object) -> str | None:
+    """Why a value is no source, None if it is one."""
+    if not isinstance(source, str) or not (source == DEFAULT or source.startswith(ARGUMENT)):
+        return "`from` is neither arguments.NAME nor default; write for example {from: arguments.reason}"
+    try:
+        if source != DEFAULT:
+            path_of(source.removeprefix(ARGUMENT))
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
 class Missing(Enum):
     """No argument, for a condition that permits that."""
 

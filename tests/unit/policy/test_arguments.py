@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.policy.arguments import is_under, path_of
+from samplegate.policy.decide import compile_policy, decide
+from samplegate.policy.decisions import FixedAnswer, Situation
 from samplegate.policy.facts import Facts
 from samplegate.policy.match import compile_match
-from samplegate.policy.schema import ArgumentTest, Match, Wanted
+from samplegate.policy.schema import AnswerRule, ArgumentTest, Match, Policy, Wanted
 from samplegate.protocol.requests import Request
 from tests.fakes.requests import form, tool
 
@@ -190,3 +192,55 @@ def test_what_is_granted_stays_inside_by_every_reading(pieces: list[str]) -> Non
 def test_the_root_is_a_folder() -> None:
     assert is_under("/etc/x", ["/"]) is True
     assert is_under("etc/x", ["/"]) is None
+
+
+# -- answers
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def answered(content: dict[str, Any], request: Request) -> Any:
+    rule = AnswerRule(name="r", match=Match(kind="elicitation"), content=content)
+    act = decide(compile_policy(Policy(version=1, rules=[rule]), {}), request, Situation()).act
+    return act.result["content"] if isinstance(act, FixedAnswer) else None
+
+
+REASON: Final = {"confirm": {"from": "arguments.a.b"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "params", "expected"),
+    [
+        (REASON, [call(a={"b": True})], {"confirm": True}),
+        (REASON, [call(a={"b": True}), call(a={"b": True})], {"confirm": True}),
+        (REASON, [call(a={"b": True}), call(a={"b": False})], None),
+        (REASON, [call(a={"b": True}), call(a={"b": 1})], None),
+        (REASON, [call(a={"b": "true"})], None),
+        (REASON, [call(a={"b": 1})], None),
+        (REASON, [call(a={"b": [True]})], None),
+        (REASON, [call(a={})], None),
+        (REASON, [raw('{"a":{"b":true,"B":true}}')], None),
+        (REASON, [None], None),
+        ({"confirm": {"from": "default"}}, [call()], None),
+    ],
+)
+def test_an_answer_takes_an_argument_of_the_fields_type(
+    content: Any, params: list[bytes | None], expected: Any
+) -> None:
+    assert expected == answered(content, during(*params))
+
+
+def test_an_answer_takes_the_forms_default() -> None:
+    asked = form(confirm="boolean")
+    schema = {"type": "object", "properties": {"confirm": {"type": "boolean", "default": False}}}
+    asked = msgspec.structs.replace(asked, params={**asked.params, "requestedSchema": schema})
+    assert {"confirm": False} == answered({"confirm": {"from": "default"}}, asked)
+
+
+def test_an_argument_fills_in_no_secret() -> None:
+    asked = form(password="string")
+    origin = msgspec.structs.replace(asked.origin, calls=(tool("t"),), params=((call(a="x"),),))
+    assert answered({"password": {"from": "arguments.a"}}, msgspec.structs.replace(asked, origin=origin)) is None
+
+
+def test_without_a_call_there_is_no_argument() -> None:
+    assert answered({"confirm": {"from": "arguments.a"}}, form(confirm="boolean")) is None

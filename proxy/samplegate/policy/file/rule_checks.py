@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from samplegate.policy.arguments import path_fault, path_of
+from samplegate.policy.arguments import path_fault, path_of, source_fault, source_of
 from samplegate.policy.conditions import NO_CALL_NAME, TABLE, globs, is_glob, listed, names, names_call
 from samplegate.policy.file import model_checks, timeouts
 from samplegate.policy.file.draft import Draft
@@ -567,7 +567,8 @@ def _elicitation(draft: Draft, path: Path, rule: AnswerRule) -> None:
 
 def _field(draft: Draft, path: Path, value: Any, fields: list[str] | None) -> None:
     name = str(path[-1])
-    if (why := bad_value(value)) is not None:
+    why = bad_value(value) if source_of(value) is None else source_fault(source_of(value))
+    if why is not None:
         draft.problem(path, why)
     if looks_secret(name) and not isinstance(value, bool):
         draft.warn(
