@@ -61,6 +61,7 @@ NAMES: Final = [{"type": "string"}, {"type": "array", "items": {"type": "string"
 PLURALS: Final = {"string": "strings", "mapping": "mappings"}
 """Types that are counted: `list of strings`."""
 LINKS: Final = {
+    "ArgumentTest": "[test](#arguments)",
     "Brakes": "[brakes](#brakes)",
     "Case": "[cases](#a-case)",
     "Edited": "[edits](#edits)",
@@ -98,6 +99,9 @@ VALUES: Final = {
     ("AllowRule", "review_answer"): "name of a [reviewer](#reviewers)",
     ("AnswerRule", "content"): "see below",
     ("AnswerRule", "limits"): "list of names of [limits](#limits)",
+    ("ArgumentTest", "max"): "number",
+    ("ArgumentTest", "min"): "number",
+    ("ArgumentTest", "under"): "string, or list of strings",
     ("Elicitation", "fields"): "mapping of names to a type or a schema",
     ("EscalateRule", "limits"): "list of names of [limits](#limits)",
     ("EscalateRule", "review_answer"): "name of a [reviewer](#reviewers)",
@@ -106,6 +110,7 @@ VALUES: Final = {
     ("ForwardRule", "limits"): "list of names of [limits](#limits)",
     ("Limit", "tz"): "time zone",
     ("Model", "api_base"): "http(s) URL",
+    ("Match", "arguments"): "mapping of paths, see [arguments](#arguments)",
     ("Policy", "hints"): "mapping, see [hints](#hints)",
     ("Policy", "rules"): "list of [rules](#a-rule), at most 1000",
     ("Policy", "secrets"): (
@@ -383,6 +388,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
             policy.Price,
             policy.Weights,
             policy.Match,
+            policy.ArgumentTest,
             policy.With,
             policy.Temperature,
             policy.StopSequences,

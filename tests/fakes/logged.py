@@ -35,6 +35,7 @@ def record(compiled: CompiledPolicy, request: Request, *, can: bool = False, res
         "calls": request.origin.calls,
         "rule": decision.rule,
         "action": decision.act.as_ if isinstance(decision.act, DenyAs) else None,
+        "arguments": request.origin.params,
         "request": request.params,
         "result": None if answer is None else msgspec.json.encode(answer),
     }

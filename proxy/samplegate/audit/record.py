@@ -28,6 +28,7 @@ from samplegate.policy.ledger import SCALE
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import Era
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered, Withdrawn
+from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest
 from samplegate.protocol.rounds import Item, Round
 from samplegate.protocol.strictjson import JsonFault, decode
@@ -155,6 +156,8 @@ class Record:
     """The params as requested; in the line only if the content mode allows it."""
     result: bytes | None = field(default=None, repr=False)
     """The result's JSON as released; in the line only if the content mode allows it."""
+    arguments: tuple[tuple[bytes | None, ...], ...] = field(default=(), repr=False)
+    """The params of the calls, as in ``Origin``; their arguments are in the line only if the content mode allows it."""
 
 
 MEMBERS: Final[Mapping[str, str]] = {
@@ -237,8 +240,13 @@ MEMBERS: Final[Mapping[str, str]] = {
 CONTENTS: Final[Mapping[str, str]] = {
     "request": "With `record_content: full`, the request's params.",
     "result": "With `record_content: full`, the released result.",
+    "arguments": (
+        "With `record_content: full`, the arguments of each of `calls`: a list for each, because several calls of one"
+        " tool may be in flight. Omitted if a call's arguments were not kept."
+    ),
     "request_hash": "The keyed hash of the request's params, with `hash`, or with `full` if they are too large.",
     "result_hash": "The keyed hash of the result, under the same conditions.",
+    "arguments_hash": "The keyed hash of the arguments, under the same conditions.",
 }
 """The members that depend on the content mode."""
 
@@ -338,7 +346,7 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
     """The contents according to the mode. Content that is not JSON with one reading is only hashed, as received."""
     if content == "none":
         return {}
-    found: dict[str, Any] = {"request": record.request}
+    found: dict[str, Any] = {"request": record.request, "arguments": _arguments(record.arguments[:MAX_CALLS])}
     legible = content == "full"
     try:
         found["result"] = None if record.result is None else decode(record.result)
@@ -355,6 +363,18 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
         f"{name}_hash" if name in large else name: content_hash(kept[name], key) if name in large else shown[name]
         for name in kept
     }
+
+
+def _arguments(params: tuple[tuple[bytes | None, ...], ...]) -> list[list[Any]] | None:
+    """The arguments of each call, decoded; None without a call, or if those of one are not kept or have two
+    readings."""
+    if not params or any(one is None for of_call in params for one in of_call):
+        return None
+    try:
+        found = [[rawjson.lookup(one, "arguments") for one in of_call] for of_call in params]
+        return [[None if raw is None else decode(raw) for raw in of_call] for of_call in found]
+    except (JsonFault, Malformed):
+        return None
 
 
 def _without_query(params: Any) -> Any:
@@ -427,6 +447,8 @@ class RecordLine(msgspec.Struct, frozen=True):
     """It revokes the earlier record with the same ``decision_id``."""
     request: msgspec.Raw = msgspec.Raw(b"")
     """The params as JSON; empty if the log has no contents."""
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+    """The arguments of each of ``calls`` as JSON, a list for each; empty if the log does not have them."""
     result: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -505,7 +527,16 @@ def _revoked(first: RecordLine, last: RecordLine) -> RecordLine:
 
 def _alone(line: RecordLine) -> RecordLine:
     """A copy whose contents do not keep the text of the whole line in memory."""
-    return msgspec.structs.replace(line, request=line.request.copy(), result=line.result.copy())
+    contents = {name: getattr(line, name).copy() for name in ("request", "arguments", "result")}
+    return msgspec.structs.replace(line, **contents)
+
+
+def without_contents(line: RecordLine) -> RecordLine:
+    """The line as a log without contents has it."""
+    return msgspec.structs.replace(line, request=_NOTHING, arguments=_NOTHING, result=_NOTHING)
+
+
+_NOTHING: Final = msgspec.Raw(b"")
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -616,6 +647,7 @@ def describe(
         **_cost_fields(done),
         redacted=done.redacted,
         asked=None if decision.allowed is None else decision.allowed.params,
+        arguments=origin.params,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         traceparent=origin.trace or None,
         trace_id=trace_id,

@@ -35,6 +35,9 @@ REMOVED_PARTS: Final = (
     "it depends on what was removed from the record: secrets in a prompt, fields that look like one, the query of an"
     " address"
 )
+NO_ARGUMENTS: Final = (
+    "the record has no arguments of the call, and the policy looks at them; record with `record_content: full`"
+)
 SHORTENED: Final = "names in the record were shortened"
 UNREADABLE: Final = "its contents do not read as a request any more"
 BRAKES: Final = "a brake decided it, and those are not replayed"
@@ -96,7 +99,10 @@ def replay(
         return _compare(line, _possible(compiled, line, client), NO_CONTENTS)
     if line.redacted:  # the recorded prompt is not the one that was decided
         return _compare(line, _possible(compiled, line, client), REMOVED_PARTS)
-    requests = _requests(line)
+    params = _params(line)
+    if not params and line.calls and any(entry.matcher.names_arguments for entry in compiled.entries):
+        return _compare(line, _possible(compiled, line, client), NO_ARGUMENTS)
+    requests = _requests(line, params)
     if isinstance(requests, str):
         return Undetermined(requests)
     decisions = {
@@ -179,13 +185,26 @@ def _fixed(line: RecordLine, request: Request, decision: Decision) -> str | None
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _requests(line: RecordLine) -> list[Request] | str:
+def _params(line: RecordLine) -> tuple[tuple[bytes | None, ...], ...]:
+    """The params of the calls, as in ``Origin``. Those of a call whose arguments were redacted are None."""
+    found = _decoded(line.arguments)
+    if not isinstance(found, list) or len(found) != len(line.calls) or not all(isinstance(of, list) for of in found):
+        return ()
+    return tuple(tuple(_params_of(arguments) for arguments in of_call) for of_call in found)
+
+
+def _params_of(arguments: Any) -> bytes | None:
+    text = json.dumps({"arguments": arguments}, ensure_ascii=False)
+    return None if REMOVED in text else text.encode("utf-8", "surrogatepass")
+
+
+def _requests(line: RecordLine, of_calls: tuple[tuple[bytes | None, ...], ...]) -> list[Request] | str:
     """The request, in every form that it may have had if fields were removed from the record; or why there is none."""
     params = _decoded(line.request)
     if not isinstance(params, dict):
         return UNREADABLE
     method = SAMPLING if line.kind == "sampling" else ELICITATION
-    origin = Origin(line.server, line.caller, line.era, line.revision, line.calls)
+    origin = Origin(line.server, line.caller, line.era, line.revision, line.calls, params=of_calls)
     parsed = [
         parse(method, json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode(), origin)
         for one in _with_stand_ins(params)

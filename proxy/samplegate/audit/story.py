@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.audit.record import RecordLine, read_line
+from samplegate.audit.record import RecordLine, read_line, without_contents
 from samplegate.policy.decisions import NOT_CARRIED_OUT, TRIED, Shadow
 from samplegate.protocol.outcomes import Reason
 
@@ -58,10 +58,8 @@ _DECODER: Final = msgspec.json.Decoder(DecisionLine)
 def read_decision(line: bytes) -> RecordLine | str:
     """The record in a line as a ``DecisionLine``, without contents; or why the line has none."""
     found = read_line(line, _DECODER)
-    return found if isinstance(found, str) else msgspec.structs.replace(found, request=_NOTHING, result=_NOTHING)
+    return found if isinstance(found, str) else without_contents(found)
 
-
-_NOTHING: Final = msgspec.Raw(b"")
 
 REASONS: Final[Mapping[Reason, str]] = {
     Reason.RULE: "A rule matched and was carried out.",

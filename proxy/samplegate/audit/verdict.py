@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from samplegate.audit.record import RecordLine, comes_again
+from samplegate.audit.record import RecordLine, comes_again, without_contents
 
 FailOn: TypeAlias = Literal["denied", "unanswered", "escalated", "limit", "unpriced", "no_requests", "dropped"]
 WORDS: Final[tuple[FailOn, ...]] = get_args(FailOn)
@@ -172,7 +172,7 @@ class RunRecords:
         if (before := self._handed_on.pop(line.decision_id, None)) is not None:
             words |= before & _KEPT
             self._drop(line.decision_id, before)
-        self._add(Row(_without_contents(line), words))
+        self._add(Row(without_contents(line), words))
         if comes_again(line.outcome, line.door):
             self._handed_on[line.decision_id] = words
             if len(self._handed_on) > MAX_HANDED_ON:
@@ -227,10 +227,6 @@ class RunRecords:
     def _count(self, words: Iterable[FailOn], number: int) -> None:
         numbers: dict[str, int] = dict.fromkeys(words, number)
         self.counts += RunCounts(requests=number, **numbers)
-
-
-def _without_contents(line: RecordLine) -> RecordLine:
-    return msgspec.structs.replace(line, request=msgspec.Raw(b""), result=msgspec.Raw(b""))
 
 
 class RunVerdict(msgspec.Struct, frozen=True):

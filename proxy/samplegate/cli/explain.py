@@ -337,6 +337,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="other call in flight: prompts/get or resources/read",
     )
     parser.add_argument(
+        "--arguments",
+        action="append",
+        type=_arguments,
+        metavar="JSON",
+        help="arguments of the call in flight (default: unknown); repeat the option for several calls of the tool",
+    )
+    parser.add_argument(
         "--era",
         choices=("legacy", "modern"),
         help="protocol version: 2025-11-25 and older (legacy, the default) or 2026-07-28 (modern)",
@@ -375,6 +382,17 @@ def command(args: argparse.Namespace) -> int:
     return OK
 
 
+def _arguments(text: str) -> dict[str, Any]:
+    """Raises argparse.ArgumentTypeError."""
+    try:
+        found = json.loads(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {problem}") from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return found
+
+
 def _scene(args: argparse.Namespace) -> Scene:
     scene = Scene(
         server=args.server,
@@ -383,6 +401,7 @@ def _scene(args: argparse.Namespace) -> Scene:
         revision=args.revision,
         tool=args.tool,
         method=args.method,
+        arguments=args.arguments,
         client=capability_names(args.client),
     )
     if (fault := suite.scene_fault(scene)) is not None:
@@ -411,6 +430,8 @@ def _explain(
 ) -> Explained | BadRequest:
     compiled = compile_loaded(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     origin, client = suite.origin(scene), suite.capabilities(scene.client or [])
+    if scene.arguments is None:  # unknown, not none
+        origin = msgspec.structs.replace(origin, params=())
     item = server_requests.item(*asked, origin, offer_to(compiled, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request

@@ -489,6 +489,6 @@ def _json(found: _Found, earlier: Sequence[_ReviewStory], review: _ReviewStory |
 
 def _record(line: DecisionLine) -> dict[str, Any]:
     """The members of a record that it has, without its contents."""
-    names = (name for name in line.__struct_fields__ if name not in ("request", "result"))
+    names = (name for name in line.__struct_fields__ if name not in ("request", "arguments", "result"))
     found = {name: msgspec.to_builtins(getattr(line, name)) for name in names}
     return {name: value for name, value in found.items() if value or (value == 0 and name != "revokes")}

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from samplegate.policy.facts import Facts
+from samplegate.policy.arguments import ARGUMENT, DEFAULT, path_of, source_of
+from samplegate.policy.facts import ABSENT, UNKNOWN, Facts
 from samplegate.policy.prompt import SampleFailed
 from samplegate.policy.schema import AnswerRule
 from samplegate.policy.script import Script, pick, reply
@@ -130,33 +131,59 @@ def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment | None) 
     form = facts.form
     if isinstance(form, NotFlat):
         return f"the form is not flat: {form.why}"  # T16
-    content = _values(rule, form, facts.secret_fields, environment)
+    content = _values(rule, form, facts, environment)
     if isinstance(content, str):
         return content
     misfit = check(form, content)
     return f"its content does not fit the form: {misfit}" if misfit else {"action": "accept", "content": content}
 
 
-def _values(
-    rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment | None
-) -> dict[str, Any] | str:
+def _values(rule: AnswerRule, form: Form, facts: Facts, environment: Environment | None) -> dict[str, Any] | str:
     """Values by field name, in the form's order. A field that looks secret gets none, whatever the rule gives (R39).
     Without an environment, variables stay as they are."""
     given: Mapping[str, Any] = rule.content or {}
+    secret = facts.secret_fields
     values: dict[str, Any] = {}
     for field in form.fields:
         is_secret = field.name in secret and field.type != "boolean"  # a boolean cannot contain a secret
         if is_secret and (field.name in given or field.required):
             return f"field {quoted_name(field.name)} looks like a secret, and the gate never fills in secrets"
         if field.name in given:
-            values[field.name] = (
-                given[field.name] if environment is None else _typed(given[field.name], field, environment)
-            )
+            value = given[field.name]
+            if environment is None:
+                values[field.name] = value
+            elif (source := source_of(value)) is None:
+                values[field.name] = _typed(value, field, environment)
+            else:
+                found = _from(source, field, facts)
+                if found is MISSING:
+                    return f"field {quoted_name(field.name)} has no value, because {_why_missing(source)}"
+                values[field.name] = found
         elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
             values[field.name] = field.default
         elif field.required:
             return f"the required field {quoted_name(field.name)} has no value"
     return values
+
+
+def _from(source: str, field: Field, facts: Facts) -> Any:
+    """The value of the form's own default, or of an argument on which all calls in flight that may be the one agree;
+    MISSING without one. It is never converted, so it must have the field's type."""
+    if source == DEFAULT:
+        return MISSING if field.default is None else field.default
+    path = path_of(source.removeprefix(ARGUMENT))
+    found = [
+        ABSENT if candidate.arguments is UNKNOWN else candidate.arguments.at(path)
+        for candidate in facts.candidates(exactly=True)
+    ]
+    same = {(type(value), value) for value in found}
+    return MISSING if len(same) != 1 or found[0] is ABSENT or found[0] is UNKNOWN else found[0]
+
+
+def _why_missing(source: str) -> str:
+    if source == DEFAULT:
+        return "the form has no default for it"
+    return f"{source} is not a single text, number or boolean of the call in flight"
 
 
 def _typed(value: Any, field: Field, environment: Environment) -> Any:

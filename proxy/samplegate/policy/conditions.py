@@ -11,14 +11,16 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from samplegate.policy.facts import ABSENT, NO_CALL, UNKNOWN, Facts, Known
-from samplegate.policy.schema import Match, Names, Range
+from samplegate.policy import arguments
+from samplegate.policy.facts import ABSENT, NO_CALL, UNKNOWN, Arguments, Facts, Known
+from samplegate.policy.schema import ArgumentTest, Match, Names, Range, Wanted
 from samplegate.protocol.strictjson import quoted_name
-from samplegate.regex import Search, searcher
+from samplegate.regex import Search, searcher, utf8
 from samplegate.urls import ascii_host
 
 Holds: TypeAlias = bool | None
-Test: TypeAlias = Callable[[Any], bool]
+Test: TypeAlias = Callable[[Any], Holds]
+"""None: the value cannot be judged."""
 
 NO_CALL_NAME: Final = "none"
 """``tool: none`` means that no call is in flight. A tool with this name is matched by ``tool: "[n]one"``."""
@@ -41,7 +43,7 @@ class Condition(msgspec.Struct, frozen=True):
         value = self.read(facts)
         if value is UNKNOWN:
             return f"{self.name}: the value is unknown or ambiguous"
-        if value is ABSENT:
+        if value is ABSENT or value is arguments.MISSING:
             return f"{self.name}: not set"
         return f"{self.name}: {short_value(value if self.shown_by is None else self.shown_by(facts))} {self.mismatch}"
 
@@ -53,6 +55,32 @@ def conditions(match: Match) -> Iterator[Condition]:
         if wanted is not None:
             test, mismatch = row.build(wanted)
             yield Condition(row.name, attrgetter(row.fact), test, mismatch)
+    for path, wanted in (match.arguments or {}).items():
+        yield _argument(path, wanted)
+
+
+def _argument(path: str, wanted: Wanted) -> Condition:
+    test, mismatch = arguments.comparison(wanted, lambda names: globs(names)[0], _finds)
+    return Condition(f"arguments.{path}", _read_argument(path, wanted), test, mismatch)
+
+
+def _read_argument(path: str, wanted: Wanted) -> Callable[[Any], Any]:
+    names = arguments.path_of(path)
+    may_be_absent = isinstance(wanted, ArgumentTest) and wanted.absent
+
+    def read(facts: Facts | Known) -> Any:
+        of_call = facts.arguments
+        if not isinstance(of_call, Arguments):  # ABSENT without a call, or UNKNOWN
+            return of_call
+        found = of_call.at(names)
+        return arguments.MISSING if found is ABSENT and may_be_absent else found
+
+    return read
+
+
+def _finds(pattern: str) -> Callable[[str], Holds]:
+    search = _search(pattern)
+    return lambda text: search(utf8(text)) is not None
 
 
 def names(where: Callable[[Row], bool]) -> tuple[str, ...]:
@@ -97,7 +125,17 @@ class Row(NamedTuple):
 
 def names_call(match: Match) -> bool:
     """Whether the match has a tool or method anywhere, also under ``not``."""
-    return match.tool is not None or match.method is not None or (match.not_ is not None and names_call(match.not_))
+    return (
+        match.tool is not None
+        or match.method is not None
+        or match.arguments is not None
+        or (match.not_ is not None and names_call(match.not_))
+    )
+
+
+def names_arguments(match: Match) -> bool:
+    """Whether the match has arguments anywhere, also under ``not``."""
+    return match.arguments is not None or (match.not_ is not None and names_arguments(match.not_))
 
 
 def no_urls() -> Condition:

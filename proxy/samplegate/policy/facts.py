@@ -8,15 +8,19 @@ UNKNOWN: the fact may have any value, so a condition on it neither holds nor fai
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from samplegate import secret_names
+from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.elicitation_schema import Field, Form, NotFlat, all_names, read_fields, read_form, schema_fault
+from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import Call, Request
 from samplegate.regex import Search, utf8
 from samplegate.urls import Target, is_web, target
@@ -36,9 +40,80 @@ NO_CALL: Final = Special.NO_CALL
 
 Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
 
+_MAX_CANDIDATES: Final = 64  # calls whose arguments are read for one request; those of more are UNKNOWN
 _MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each name
 _INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """Content types within a tool's result."""
+
+
+class Arguments:
+    """The arguments of one call, read from its params as the client sent them.
+
+    A value is UNKNOWN if it has two readings (duplicate members, names that a lenient parser confuses), if the gate did
+    not keep the params, or if it is a list, an object or null.
+    """
+
+    def __init__(self, params: bytes | None) -> None:
+        """``params`` is the raw JSON; None if it was not kept."""
+        self._params = params
+        self._found: dict[tuple[str, ...], Any] = {}
+
+    def at(self, path: tuple[str, ...]) -> Any:
+        """The text, number or boolean at a path, ABSENT, or UNKNOWN. Without ``arguments``, all are ABSENT."""
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._read(path)
+        return found
+
+    def _read(self, path: tuple[str, ...]) -> Any:
+        if self._params is None:
+            return UNKNOWN
+        try:
+            here = rawjson.lookup(self._params, "arguments")
+            if here is None or here == b"null":
+                return ABSENT
+            for name in path:
+                if here[:1] != b"{":
+                    return UNKNOWN
+                members = rawjson.fields(here)
+                if strictjson.second_reading(members, frozenset((name,))) is not None:
+                    return UNKNOWN
+                if (raw := members.get(name)) is None:
+                    return ABSENT
+                here = bytes(raw)
+        except Malformed:
+            return UNKNOWN
+        return _scalar(here)
+
+
+def _scalar(raw: bytes) -> Any:
+    if raw[:1] == b'"':
+        text = rawjson.string(raw)
+        return UNKNOWN if text is None or not _is_utf8(text) else text
+    if raw in (b"true", b"false"):
+        return raw == b"true"
+    if raw[:1] in b"-0123456789":
+        try:
+            number = json.loads(raw)
+        except ValueError:  # too many digits
+            return UNKNOWN
+        return number if math.isfinite(number) else UNKNOWN
+    return UNKNOWN
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
+class Candidate(NamedTuple):
+    """A call to which a request may belong, and its arguments (``Arguments``, or UNKNOWN)."""
+
+    call: Call
+    arguments: Any = UNKNOWN
 
 
 class During:
@@ -46,13 +121,16 @@ class During:
 
     tool: Any = UNKNOWN
     method: Any = UNKNOWN
+    arguments: Any = UNKNOWN
 
-    def during(self, call: Call | None) -> None:
-        """Set the facts to those of ``call``; None means that no call is in flight."""
-        if call is None:
-            self.tool, self.method = NO_CALL, ABSENT
+    def during(self, candidate: Candidate | None) -> None:
+        """Set the facts to those of a call; None means that no call is in flight."""
+        if candidate is None:
+            self.tool, self.method, self.arguments = NO_CALL, ABSENT, ABSENT
         else:
+            call = candidate.call
             self.tool, self.method = ABSENT if call.tool is None else call.tool, call.method
+            self.arguments = candidate.arguments
 
 
 class Known(During):
@@ -64,7 +142,11 @@ class Known(During):
         self.calls = calls
         self.__dict__.update(facts)
         if calls is not UNKNOWN:
-            self.during(calls[0] if calls else None)
+            self.during(Candidate(calls[0]) if calls else None)
+
+    def candidates(self, exactly: bool) -> tuple[Candidate, ...]:
+        """The calls, whose arguments are UNKNOWN."""
+        return () if self.calls is UNKNOWN else tuple(map(Candidate, self.calls))
 
     def __getattr__(self, name: str) -> Any:
         return UNKNOWN
@@ -80,7 +162,7 @@ class Facts(During):
         origin = request.origin
         self.request = request
         self.calls: tuple[Call, ...] = origin.calls
-        self.during(origin.calls[0] if origin.calls else None)
+        self.during(Candidate(origin.calls[0]) if origin.calls else None)
         self.kind = request.kind
         self.server = origin.server
         self.caller = origin.caller
@@ -90,6 +172,23 @@ class Facts(During):
         self.is_url = self.mode == "url"
         self.is_form = self.mode == "form"
         self.is_sampling = request.kind == "sampling"
+
+    def candidates(self, exactly: bool) -> tuple[Candidate, ...]:
+        """The calls to which the request may belong. With ``exactly``, those that differ only in their arguments are
+        several."""
+        return self._exact if exactly else self._plain
+
+    @cached_property
+    def _plain(self) -> tuple[Candidate, ...]:
+        return tuple(map(Candidate, self.calls))
+
+    @cached_property
+    def _exact(self) -> tuple[Candidate, ...]:
+        origin = self.request.origin
+        if not origin.params or sum(map(len, origin.params)) > _MAX_CANDIDATES:
+            return self._plain
+        pairs = zip(origin.calls, origin.params, strict=True)
+        return tuple(Candidate(call, Arguments(params)) for call, all_of_it in pairs for params in all_of_it)
 
     def _param(self, name: str) -> Any:
         """A param of a sampling request; null counts as absent."""

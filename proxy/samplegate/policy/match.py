@@ -20,15 +20,15 @@ from samplegate.policy.conditions import (
     conditions,
     listed,
     names,
+    names_arguments,
     names_call,
     no_urls,
     web_only,
 )
-from samplegate.policy.facts import ABSENT, UNKNOWN, Calls, Facts, Known
+from samplegate.policy.facts import ABSENT, UNKNOWN, Calls, Candidate, Facts, Known
 from samplegate.policy.ledger import LimitSpec
 from samplegate.policy.redaction import Redactor, redactor
 from samplegate.policy.schema import AnswerRule, DenyRule, Match, Model, Policy, Rule
-from samplegate.protocol.requests import Call
 from samplegate.regex import Search, any_of
 from samplegate.yamlfile import envfile
 
@@ -123,6 +123,8 @@ class Matcher(msgspec.Struct, frozen=True):
     """Whether it has a tool or method anywhere, also under ``not``."""
     matches_no_call: bool
     """Whether it has ``tool: none``, not under a ``not``."""
+    names_arguments: bool = False
+    """Whether it has arguments anywhere, also under ``not``."""
 
     def holds(self, facts: Facts | Known, every: bool) -> Holds:
         """Whether it matches. With several candidate calls, ``every`` requires a match for all of them, otherwise one
@@ -135,16 +137,16 @@ class Matcher(msgspec.Struct, frozen=True):
             return _all(self.probes, facts) and None
         if not calls:
             return self._during(facts, None) if self.matches_no_call else False
-        if len(calls) == 1:
-            return self._during(facts, calls[0])
-        values = [self._during(facts, call) for call in calls]
+        values = [self._during(facts, candidate) for candidate in facts.candidates(self.names_arguments)]
+        if len(values) == 1:
+            return values[0]
         worst, best = (False, True) if every else (True, False)
         if worst in values:
             return worst
         return None if None in values else best
 
-    def _during(self, facts: Facts | Known, call: Call | None) -> Holds:
-        facts.during(call)
+    def _during(self, facts: Facts | Known, candidate: Candidate | None) -> Holds:
+        facts.during(candidate)
         return _all(self.probes, facts)
 
     def missed(self, facts: Facts | Known, grants: bool) -> str:
@@ -156,8 +158,8 @@ class Matcher(msgspec.Struct, frozen=True):
         if not calls and not self.matches_no_call:
             return "tool"
         missed: list[str] = []
-        for call in calls or (None,):
-            facts.during(call)
+        for candidate in facts.candidates(self.names_arguments) or (None,):
+            facts.during(candidate)
             missed.append(_missed(self.probes, facts, grants))
         return next(filter(None, missed), "") if grants else "" if "" in missed else missed[0]
 
@@ -171,10 +173,11 @@ class Matcher(msgspec.Struct, frozen=True):
                 return "tool: no call is in flight, but the rule names a tool or method"
             facts.during(None)
             return self._first(facts)
-        for call in facts.calls:
-            if self._during(facts, call) is not True:
+        candidates = facts.candidates(self.names_arguments)
+        for candidate in candidates:
+            if self._during(facts, candidate) is not True:
                 what = self._first(facts)
-                return what if len(facts.calls) == 1 else f"{what} (one of {len(facts.calls)} calls in flight)"
+                return what if len(candidates) == 1 else f"{what} (one of {len(candidates)} calls in flight)"
         return ""
 
     def _first(self, facts: Facts | Known) -> str:
@@ -196,6 +199,7 @@ def compile_match(match: Match, *, grants: bool = False) -> Matcher:
         _probes(found),
         any(map(names_call, parts)),
         any(NO_CALL_NAME in listed(part.tool) for part in parts),
+        any(map(names_arguments, parts)),
     )
 
 
@@ -239,7 +243,13 @@ class CompiledRule(msgspec.Struct, frozen=True):
         conditions, probes = tuple(condition for condition, _ in pairs), tuple(probe for _, probe in pairs)
         return CompiledRule(
             self.rule,
-            Matcher(conditions, probes, matcher.names_call and not settled, matcher.matches_no_call),
+            Matcher(
+                conditions,
+                probes,
+                matcher.names_call and (matcher.names_arguments or not settled),
+                matcher.matches_no_call,
+                matcher.names_arguments,
+            ),
             self.grants,
         )
 

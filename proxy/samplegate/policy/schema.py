@@ -62,6 +62,31 @@ class Range(Strict, frozen=True):
     max: Annotated[int | None, Meta(description="The highest number that matches.")] = None
 
 
+Plain: TypeAlias = bool | int | float | str
+"""A value of an argument. A text is a glob."""
+
+
+class ArgumentTest(Strict, frozen=True):
+    """A test of an argument. All of its keys must hold, except that `absent` also permits that there is none."""
+
+    min: Annotated[int | float | None, Meta(description="The lowest number that matches.")] = None
+    max: Annotated[int | float | None, Meta(description="The highest number that matches.")] = None
+    matches: Annotated[Pattern | None, Meta(description="An expression found in the text.")] = None
+    under: Annotated[
+        Names | None,
+        Meta(
+            description=(
+                "A folder, or several: the text is an absolute POSIX path of it or below it, without `.`, `..`, empty"
+                " segments, backslashes, `%` and control characters. The gate cannot see symbolic links."
+            )
+        ),
+    ] = None
+    absent: Annotated[bool, Meta(description="Whether a call without the argument matches, too.")] = False
+
+
+Wanted: TypeAlias = Plain | list[Plain] | ArgumentTest
+
+
 class Match(Strict, frozen=True, rename={"not_": "not"}):
     """Conditions of a rule, all of which must hold. An empty match holds for everything except URLs, for which a rule
     needs `mode: url`."""
@@ -80,6 +105,15 @@ class Match(Strict, frozen=True, rename={"not_": "not"}):
     method: Annotated[
         Names | None,
         Meta(description="The method of the client's call in flight: `tools/call`, `prompts/get` or `resources/read`."),
+    ] = None
+    arguments: Annotated[
+        dict[str, Wanted] | None,
+        Meta(
+            description=(
+                "Arguments of the call in flight, by name or dotted path: a value or glob, a list of them, or a test"
+                " with `min`, `max`, `matches`, `under` or `absent`."
+            )
+        ),
     ] = None
     mode: Annotated[
         Mode | list[Mode] | None,

@@ -175,13 +175,13 @@ def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[
         value = condition.read(facts)
         if value is ABSENT or value is UNKNOWN:
             return False
-        return choice in value if TABLE[name].compared == "parts" else condition.test(value)
+        return choice in value if TABLE[name].compared == "parts" else condition.test(value) is True
 
     def met(walk: _Walk) -> bool:
         if not walk.applied(place, entry):
             return False
-        for call in walk.facts.calls or (None,):
-            walk.facts.during(call)
+        for candidate in walk.facts.candidates(exactly=False) or (None,):
+            walk.facts.during(candidate)
             if holds(walk):
                 return True
         return False
@@ -196,7 +196,11 @@ def _without_not(entry: CompiledRule) -> CompiledRule | None:
     if len(pairs) == len(matcher.conditions):
         return None
     bare = Matcher(
-        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), matcher.names_call, matcher.matches_no_call
+        tuple(pair[0] for pair in pairs),
+        tuple(pair[1] for pair in pairs),
+        matcher.names_call,
+        matcher.matches_no_call,
+        matcher.names_arguments,
     )
     return CompiledRule(entry.rule, bare, entry.grants)
 

@@ -5,6 +5,7 @@ description for editors.
 descriptions.
 """
 
+import json
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -56,6 +57,15 @@ class Scene(Strict, frozen=True):
     method: Annotated[
         str | list[str] | None,
         Meta(description="Calls in flight other than a tool's: `prompts/get`, `resources/read`."),
+    ] = None
+    arguments: Annotated[
+        dict[str, Any] | list[dict[str, Any]] | None,
+        Meta(
+            description=(
+                "The arguments of the call in flight; a list for several calls of the same tool, to any of which the"
+                " request may belong. Default: none."
+            )
+        ),
     ] = None
     client: Annotated[
         list[Declared] | None, Meta(description="The capabilities that the client declared, a list. Default: none.")
@@ -334,7 +344,8 @@ class Suite(Strict, frozen=True):
 def with_defaults(scene: Scene, defaults: Scene) -> Scene:
     """``scene`` with absent keys from ``defaults``. Environments are merged; a call or an era replaces the whole
     default one."""
-    during = scene if scene.tool is not None or scene.method is not None else defaults
+    own = (scene.tool, scene.method, scene.arguments)
+    during = scene if any(one is not None for one in own) else defaults
     time = scene if scene.era is not None or scene.revision is not None else defaults
     return Scene(
         server=defaults.server if scene.server is None else scene.server,
@@ -343,6 +354,7 @@ def with_defaults(scene: Scene, defaults: Scene) -> Scene:
         revision=time.revision,
         tool=during.tool,
         method=during.method,
+        arguments=during.arguments,
         client=defaults.client if scene.client is None else scene.client,
         environment={**(defaults.environment or {}), **(scene.environment or {})},
     )
@@ -360,7 +372,14 @@ def scene_fault(scene: Scene) -> str | None:
 def origin(scene: Scene) -> Origin:
     """The origin of a valid scene with its defaults."""
     revision = scene.revision or (MODERN if scene.era == "modern" else LEGACY)[-1]
-    return Origin(scene.server or "default", scene.caller or "local", era_of(revision), revision, _calls(scene))
+    calls = _calls(scene)
+    params = tuple(_params(scene, call) for call in calls)
+    return Origin(scene.server or "default", scene.caller or "local", era_of(revision), revision, calls, params=params)
+
+
+def _params(scene: Scene, call: Call) -> tuple[bytes, ...]:
+    every = scene.arguments if isinstance(scene.arguments, list) else [scene.arguments or {}]
+    return tuple(json.dumps({"name": call.tool, "arguments": arguments}).encode() for arguments in every)
 
 
 def _calls(scene: Scene) -> tuple[Call, ...]:

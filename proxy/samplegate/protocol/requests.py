@@ -53,6 +53,9 @@ class Origin(msgspec.Struct, frozen=True):
     """The W3C trace context of that request, for the record and for spans only."""
     ambient: str = ""
     """The trace context of the HTTP request with the call, if ``trace`` is another one, from ``_meta``."""
+    params: tuple[tuple[bytes | None, ...], ...] = ()
+    """For each of ``calls``, the raw params of every call in flight with its method and tool; None if they are not
+    kept. Empty: not known for any."""
 
 
 class SamplingRequest(msgspec.Struct, frozen=True):

@@ -268,7 +268,10 @@ class Pushes(msgspec.Struct, eq=False):
             return _refused(f, full)
         on = state.inflight.numbered.get(stream) if stream else None
         calls = state.inflight.calls() if on is None or on.call is None else [on]
-        distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
+        distinct: dict[Call, list[bytes | None]] = {}
+        for pending in calls:
+            if pending.call is not None:
+                distinct.setdefault(pending.call, []).append(pending.arguments)
         origin = Origin(
             state.server,
             state.caller,
@@ -277,6 +280,7 @@ class Pushes(msgspec.Struct, eq=False):
             tuple(distinct),
             calls[0].trace if len(calls) == 1 else "",
             calls[0].ambient if len(calls) == 1 else "",
+            tuple(map(tuple, distinct.values())),
         )
         asked = item(f.method, f.payload, origin, state.offered)
         called = min((p.started for p in calls), default=None)
@@ -436,6 +440,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             calls,
             pending.trace,
             pending.ambient,
+            ((pending.arguments,),) if calls else (),
         )
         items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:

@@ -716,8 +716,10 @@ class SessionState(msgspec.Struct, eq=False):
 
     def origin(self, pending: Pending) -> Origin:
         """The origin of requests during a modern call."""
-        calls = () if pending.call is None else (pending.call,)
-        return Origin(self.server, pending.caller, "modern", pending.revision, calls, pending.trace, pending.ambient)
+        calls, params = ((), ()) if pending.call is None else ((pending.call,), ((pending.arguments,),))
+        return Origin(
+            self.server, pending.caller, "modern", pending.revision, calls, pending.trace, pending.ambient, params
+        )
 
     def note_trace(self, pending: Pending, f: Frame, stream: int) -> None:
         """Note the trace contexts of a client's request: that in ``_meta``, or else that of its HTTP request."""

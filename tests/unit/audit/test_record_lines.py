@@ -94,10 +94,12 @@ EMPTY = replace(
     reviewed_ms=0.0,
     fits=True,
 )
+CALLED = replace(FULL, arguments=((b'{"name":"t","arguments":{"path":"/tmp/x","password":"hunter2"}}', b"{}"),))
 CASES: Final[list[tuple[Record, ContentMode]]] = [
     (PLAIN, "none"), (FULL, "none"), (FULL, "hash"), (FULL, "full"), (LONG, "none"), (EMPTY, "full"),
     (replace(FULL, result=b'{"a":1,"a":2}'), "full"), (replace(FULL, request={"url": "https://u:p@x.example/a?b#c"},
     result=None), "full"),
+    (CALLED, "none"), (CALLED, "hash"), (CALLED, "full"), (replace(FULL, arguments=((b"{}", None),)), "full"),
 ]  # fmt: skip
 
 
@@ -114,7 +116,12 @@ def test_a_record_is_the_line_that_it_was(case: tuple[Record, ContentMode], line
 def test_every_field_is_in_some_line() -> None:
     told = {name for line in LINES for name in json.loads(line)}
     unwritten = {"asked", "usd"}  # `usd` is written as `cost_usd`
-    assert {field.name for field in fields(Record)} - unwritten | {"cost_usd", "request_hash", "result_hash"} == told
+    assert {field.name for field in fields(Record)} - unwritten | {
+        "cost_usd",
+        "request_hash",
+        "result_hash",
+        "arguments_hash",
+    } == told
 
 
 @pytest.mark.parametrize("line", LINES)

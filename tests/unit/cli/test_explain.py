@@ -425,3 +425,44 @@ def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
         " server gets"
         " error -1" in told
     )
+
+
+ARGUMENTS = """\
+version: 1
+rules:
+  - {name: forced, match: {tool: t, arguments: {force: true}}, effect: deny}
+  - {name: a, match: {kind: elicitation, tool: t, arguments: {path: {under: /srv}}}, effect: answer, content: {a: x}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (['{"path": "/srv/x", "force": false}'], ["arguments.force: false is not true", "used"]),
+        (['{"path": "/etc/x"}'], ["arguments.force: not set", "arguments.path: '/etc/x' is not under /srv"]),
+        (['{"path": "/srv/../x"}'], ["arguments.force: not set", "arguments.path: '/srv/../x' is not under /srv"]),
+        (['{"path": "/srv/x"}', '{"path": 5}'], ["not set", "5 is not under /srv (one of 2 calls in flight)"]),
+        (['{"force": 1}'], ["used"]),
+        ([], ["used"]),
+    ],
+)
+def test_why_arguments_do_not_match_is_told(run: Run, write: Write, arguments: list[str], told: list[str]) -> None:
+    """Without arguments they are unknown, and in doubt a deny matches."""
+    write("p.yaml", ARGUMENTS)
+    write("r.json", form(a="string"))
+    options = [word for one in arguments for word in ("--arguments", one)]
+    ended = run("explain", "--policy", "p.yaml", "--tool", "t", *options, "r.json")
+    rules = [line for line in ended.out.splitlines() if line.startswith("rule ")]
+    assert len(told) == len(rules)
+    assert all(text in line for text, line in zip(told, rules, strict=True)), rules
+
+
+@pytest.mark.parametrize(("text", "why"), [("[1]", "is not a JSON object"), ("{", "is not JSON")])
+def test_arguments_that_are_no_object_leave_with_two(
+    run: Run, write: Write, capsys: pytest.CaptureFixture[str], text: str, why: str
+) -> None:
+    write("r.json", form(a="string"))
+    with pytest.raises(SystemExit) as left:
+        run("explain", "--arguments", text, "r.json")
+    assert 2 == left.value.code
+    assert why in capsys.readouterr().err

@@ -127,7 +127,14 @@ def _rules(structs: dict[str, Any]) -> None:
         "properties": {"type": {"enum": ["text", "image", "audio", "tool_use"]}},
     }
     text_or_blocks = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": block}]}
-    value = {"anyOf": [{"type": ["string", "number", "boolean"]}, {"type": "array", "items": {"type": "string"}}]}
+    source = {
+        "type": "object",
+        "properties": {"from": {"type": "string", "pattern": "^(default|arguments\\..+)$"}},
+        "required": ["from"],
+        "additionalProperties": False,
+    }
+    plain = [{"type": ["string", "number", "boolean"]}, {"type": "array", "items": {"type": "string"}}]
+    value = {"anyOf": [*plain, source]}
     form = {"type": "object", "additionalProperties": value}
     defaults = {"properties": {"defaults": {"const": True}}, "required": ["defaults"]}
     form_only: dict[str, Any] = {"properties": {"mode": {"enum": ["form", ["form"]]}}}

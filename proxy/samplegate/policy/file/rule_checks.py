@@ -12,12 +12,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from samplegate.policy.arguments import path_fault, path_of, source_fault, source_of
 from samplegate.policy.conditions import NO_CALL_NAME, TABLE, globs, is_glob, listed, names, names_call
 from samplegate.policy.file import model_checks, timeouts
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.schema import (
     AllowRule,
     AnswerRule,
+    ArgumentTest,
     DenyRule,
     EscalateRule,
     ForwardRule,
@@ -29,6 +31,7 @@ from samplegate.policy.schema import (
     RuleBase,
     StopSequences,
     Temperature,
+    Wanted,
     With,
 )
 from samplegate.policy.script import bad_block, bad_value
@@ -49,6 +52,8 @@ def check(draft: Draft) -> None:
     for index, rule in enumerate(draft.policy.rules):
         path: Path = ("rules", index)
         _match(draft, (*path, "match"), rule.match)
+        if not isinstance(rule, DenyRule):
+            warn_of_path_globs(draft, (*path, "match"), rule.match)
         _url(draft, (*path, "match"), rule.match)
         if draft.sound(*path, "effect"):
             _effect(draft, path, rule)
@@ -135,6 +140,7 @@ def _match(draft: Draft, path: Path, match: Match) -> None:
                     draft.problem((*path, name, end), f"{getattr(value, end)} is negative; use 0 or more")
     _kinds(draft, path, match)
     _call(draft, path, match)
+    _arguments(draft, path, match)
     _fields(draft, path, match)
     if match.not_ is not None:
         inner: Path = (*path, "not")
@@ -240,6 +246,54 @@ def _call(draft: Draft, path: Path, match: Match) -> None:
         )
 
 
+def _arguments(draft: Draft, path: Path, match: Match) -> None:
+    """Check `arguments`: the paths, and tests that no value satisfies."""
+    if match.arguments == {} and draft.sound(*path, "arguments"):
+        draft.problem((*path, "arguments"), "the mapping is empty; add an argument or remove the key")
+    for name, wanted in (match.arguments or {}).items():
+        at: Path = (*path, "arguments", name)
+        try:
+            path_of(name)
+        except ValueError as problem:
+            draft.problem(at, str(problem), key=True)
+        if wanted == [] and draft.sound(*at):
+            draft.problem(at, "the list is empty, so nothing can match; add an item or remove the key")
+        if isinstance(wanted, ArgumentTest) and draft.sound(*at):
+            _argument_test(draft, at, wanted)
+
+
+def _argument_test(draft: Draft, at: Path, wanted: ArgumentTest) -> None:
+    ranged = wanted.min is not None or wanted.max is not None
+    if wanted == ArgumentTest():
+        draft.problem(at, "the test is empty; set min, max, matches, under or absent")
+    elif ranged and (wanted.matches is not None or wanted.under is not None):
+        draft.problem(at, "min and max are for numbers, matches and under for texts, so nothing can match; remove one")
+    elif ranged:
+        _range(draft, at, wanted.min, wanted.max)
+    folders = listed(wanted.under)
+    if wanted.under == []:
+        draft.problem((*at, "under"), "the list is empty, so nothing can match; add an item or remove the key")
+    for index, folder in enumerate(folders):
+        fault = path_fault(folder)
+        if fault is not None:
+            where = (*at, "under", index) if isinstance(wanted.under, list) else (*at, "under")
+            draft.problem(where, f"{quoted(folder)} {fault}; write an absolute path without a slash at its end")
+
+
+def warn_of_path_globs(draft: Draft, path: Path, match: Match) -> None:
+    """Warn of globs for arguments of a rule that grants, if they look like paths: `*` also matches `/` and `..`."""
+    for name, wanted in (match.arguments or {}).items():
+        several = isinstance(wanted, list)
+        for index, value in enumerate(wanted if isinstance(wanted, list) else [wanted]):
+            if isinstance(value, str) and is_glob(value) and ("/" in value or "\\" in value):
+                at = (*path, "arguments", name, index) if several else (*path, "arguments", name)
+                draft.warn(
+                    at,
+                    f"{quoted(value)} compares text: `*` also matches `/` and `..`, so that paths elsewhere may match;"
+                    " use `under` for a folder",
+                )
+
+
 def _fields(draft: Draft, path: Path, match: Match) -> None:
     if match.fields is None or match.has is None:
         return
@@ -309,7 +363,16 @@ def _comparable(name: str, value: Any) -> Any:
     if name in TABLE and TABLE[name].compared in ("names", "parts"):
         names = frozenset([value] if isinstance(value, str) else value)
         return _Names(names, any(map(is_glob, names)))
+    if name == "arguments":
+        return {path: _strict(wanted) for path, wanted in value.items()}
     return frozenset(value) if isinstance(value, list) else value
+
+
+def _strict(wanted: Wanted) -> object:
+    """A test of an argument, or its values with their types, because `1` and `true` are different."""
+    if isinstance(wanted, ArgumentTest):
+        return wanted
+    return frozenset((type(value).__name__, value) for value in (wanted if isinstance(wanted, list) else [wanted]))
 
 
 def check_reach(draft: Draft) -> None:
@@ -357,9 +420,8 @@ def _covers(first: _Shape, later: _Shape) -> bool:
 
 
 def _doubts(match: Match) -> bool:
-    return any(row.doubtful and getattr(match, row.name) is not None for row in TABLE.values()) or (
-        match.not_ is not None and _doubts(match.not_)
-    )
+    doubtful = any(row.doubtful and getattr(match, row.name) is not None for row in TABLE.values())
+    return (doubtful or match.arguments is not None) or (match.not_ is not None and _doubts(match.not_))
 
 
 def _may_be_url(match: Match) -> bool:
@@ -377,11 +439,21 @@ def _implied(name: str, wide: Any, narrow: Any) -> bool:
     """Whether every value that satisfies ``narrow`` satisfies ``wide``."""
     if wide == narrow:
         return True
+    if name == "arguments":
+        return all(path in narrow and _implied_argument(wide[path], narrow[path]) for path in wide)
     if isinstance(wide, _Names):
         return narrow.names <= wide.names or (name in _ALWAYS_THERE and _all_meet(narrow, wide))
     if name in TABLE and TABLE[name].compared == "at_least":
         return bool(wide <= narrow)
     return isinstance(wide, Range) and isinstance(narrow, Range) and _within(narrow, wide)
+
+
+def _implied_argument(wide: Any, narrow: Any) -> bool:
+    """Whether every argument that satisfies ``narrow`` satisfies ``wide``. If ``wide`` had more types, it would judge
+    values that ``narrow`` cannot judge, and which a deny matches."""
+    if isinstance(wide, frozenset) and isinstance(narrow, frozenset):
+        return narrow <= wide and {kind for kind, _ in narrow} == {kind for kind, _ in wide}
+    return bool(wide == narrow)
 
 
 def _within(narrow: Range, wide: Range) -> bool:
@@ -495,7 +567,8 @@ def _elicitation(draft: Draft, path: Path, rule: AnswerRule) -> None:
 
 def _field(draft: Draft, path: Path, value: Any, fields: list[str] | None) -> None:
     name = str(path[-1])
-    if (why := bad_value(value)) is not None:
+    why = bad_value(value) if source_of(value) is None else source_fault(source_of(value))
+    if why is not None:
         draft.problem(path, why)
     if looks_secret(name) and not isinstance(value, bool):
         draft.warn(

@@ -3,6 +3,7 @@ is no warning."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from samplegate.policy.file.draft import Draft
 from samplegate.policy.schema import (
     AllowRule,
     AnswerRule,
+    ArgumentTest,
     DenyRule,
     EscalateRule,
     ForwardRule,
@@ -37,6 +39,11 @@ CONDITIONS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "server": NAMES,
     "tool": st.sampled_from(["a", "*", "none", ["a", "none"]]),
     "method": st.sampled_from(["tools/call", "prompts/*"]),
+    "arguments": st.dictionaries(
+        st.sampled_from(["p", "q"]),
+        st.sampled_from([1, True, "x", "x*", ["x", 1], [1, 2], ArgumentTest(min=1), ArgumentTest(max=1, absent=True)]),
+        min_size=1,
+    ),
     "mode": st.sampled_from(["form", "url", ["form", "url"]]),
     "era": st.sampled_from(["legacy", "modern"]),
     "max_tokens": st.builds(
@@ -77,13 +84,25 @@ CALLS: Final = st.lists(
     max_size=2,
     unique=True,
 )
+PARAMS: Final = st.one_of(
+    st.none(),
+    st.builds(
+        lambda arguments: json.dumps({"arguments": arguments}).encode(),
+        st.dictionaries(st.sampled_from(["p", "q"]), st.sampled_from([0, 1, 2, True, "x", "xy", None])),
+    ),
+)
 ORIGINS: Final = st.builds(
-    lambda server, modern, calls: Origin(
-        server, "local", *(("modern", "2026-07-28") if modern else ("legacy", "2025-11-25")), tuple(calls)
+    lambda server, modern, calls, params: Origin(
+        server,
+        "local",
+        *(("modern", "2026-07-28") if modern else ("legacy", "2025-11-25")),
+        tuple(calls),
+        params=tuple(tuple(each) for each in params[: len(calls)]),
     ),
     st.sampled_from(["a", "b", "ab"]),
     st.booleans(),
     CALLS,
+    st.lists(st.lists(PARAMS, min_size=1, max_size=2), min_size=2, max_size=2),
 )
 TEXTS: Final = st.sampled_from(["x", "y", "xy"])
 
