@@ -43,7 +43,7 @@ from samplegate.errors import InputError, Unavailable
 from samplegate.money import dollars
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
-from samplegate.policy.conditions import globs, is_glob, short_value
+from samplegate.policy.conditions import globs, is_glob, names_call, short_value
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import LoadedPolicy, PolicyError, Problem
 from samplegate.policy.file.timeouts import Wait, waits
@@ -429,7 +429,7 @@ def _review_deadlines(result: CheckResult) -> list[Wait]:
 def _version_notes(result: CheckResult) -> Iterator[str]:
     """Differences in 2026-07-28, where capabilities are declared with each call."""
     policy = None if result.loaded is None else result.loaded.policy
-    if policy is not None and any(_depends_on_call(rule.match) for rule in policy.rules):
+    if policy is not None and any(names_call(rule.match) for rule in policy.rules):
         yield (
             "with 2026-07-28, a rule with tool or method advertises its capability only during calls that it can match"
         )
@@ -441,12 +441,6 @@ def _version_notes(result: CheckResult) -> Iterator[str]:
         for answer in denial.wire
     ):
         yield "with 2026-07-28, the client's call fails in cases where an older server would get an error"
-
-
-def _depends_on_call(match: Match) -> bool:
-    return (
-        match.tool is not None or match.method is not None or (match.not_ is not None and _depends_on_call(match.not_))
-    )
 
 
 def _finding_line(problem: Problem, kind: str = "warning") -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from samplegate.policy.arguments import shown
 from samplegate.policy.conditions import TABLE, conditions, listed, names
 from samplegate.policy.facts import ABSENT, UNKNOWN, Facts
 from samplegate.policy.match import CompiledPolicy, CompiledRule, Matcher, Negation
@@ -164,10 +165,14 @@ def _alternatives(place: int, entry: CompiledRule) -> Iterator[_Arm]:
         for number, choice in enumerate(choices if len(choices) > 1 else []):
             what = f"{name}: no matching request has {tree.quoted(str(choice))}; add a case with it"
             yield _Arm(("match", name, number), what, _meets(place, entry, name, choice))
+    for path, wanted in (match.arguments or {}).items():
+        for number, choice in enumerate(wanted if isinstance(wanted, list) and len(wanted) > 1 else []):
+            what = f"arguments.{path}: no matching request has {shown([choice])}; add a case with it"
+            yield _Arm(("match", "arguments", path, number), what, _meets(place, entry, "arguments", {path: choice}))
 
 
 def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[[_Walk], bool]:
-    only: dict[str, Any] = {name: [choice]}
+    only: dict[str, Any] = {name: choice if name == "arguments" else [choice]}
     (condition,) = conditions(Match(**only))
 
     def holds(walk: _Walk) -> bool:
@@ -175,12 +180,13 @@ def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[
         value = condition.read(facts)
         if value is ABSENT or value is UNKNOWN:
             return False
-        return choice in value if TABLE[name].compared == "parts" else condition.test(value) is True
+        parts = name in TABLE and TABLE[name].compared == "parts"
+        return choice in value if parts else condition.test(value) is True
 
     def met(walk: _Walk) -> bool:
         if not walk.applied(place, entry):
             return False
-        for candidate in walk.facts.candidates(exactly=False) or (None,):
+        for candidate in walk.facts.candidates(exactly=True) or (None,):
             walk.facts.during(candidate)
             if holds(walk):
                 return True

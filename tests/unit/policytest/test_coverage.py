@@ -118,6 +118,15 @@ def test_one_of_several_candidate_calls_is_enough_for_an_alternative() -> None:
     assert (1, 1, 2, 2) == sums(reached("name: a, match: {tool: [a, b]}, effect: deny", "sampling: hi, tool: [a, b]"))
 
 
+def test_every_value_of_an_argument_is_an_arm() -> None:
+    rule = "name: a, match: {tool: t, arguments: {x.y: [1, prod]}}, effect: deny"
+    calls = [f"sampling: hi, tool: t, arguments: {{x: {{y: {value}}}}}" for value in ("1", "prod")]
+    assert (1, 1, 2, 2) == sums(reached(rule, *calls))
+    assert (1, 1, 2, 2) == sums(reached(rule, "sampling: hi, tool: t, arguments: [{x: {y: 1}}, {x: {y: prod}}]"))
+    (missing,) = reached(rule, calls[0]).missing
+    assert 'arguments.x.y: no matching request has "prod"; add a case with it' == missing.what
+
+
 def test_a_request_of_two_types_meets_both() -> None:
     both = (
         "{messages: [{role: user, content: [{type: text, text: a}, {type: image, data: aGVsbG8=, mimeType:"
