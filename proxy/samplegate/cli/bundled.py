@@ -21,6 +21,7 @@ RECIPES: Final = (
     "slack-review",
     "redaction",
     "model-hints",
+    "call-arguments",
     "team-budget",
     "tls-callers",
 )
