@@ -34,7 +34,13 @@ class Forked:
         forks.ask({"arguments": arguments, "cwd": str(cwd), "env": dict(env)}, theirs)
         for stream in theirs:
             os.close(stream)
-        self.pid: int = self._told()["pid"]
+        while "pid" not in (said := self._told()):  # a short program may end before its keeper has told its number
+            self._learn(said)
+        self.pid: int = said["pid"]
+
+    def _learn(self, said: dict[str, Any]) -> None:
+        self._forks.imports.update(dict.fromkeys(said.get("imported", ())))
+        self.returncode = said.get("code")
 
     def _told(self) -> dict[str, Any]:
         line = self._news.readline()
@@ -47,9 +53,7 @@ class Forked:
         while self.returncode is None:
             if not select.select([self._news], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            said = self._told()
-            self._forks.imports.update(dict.fromkeys(said.get("imported", ())))
-            self.returncode = said.get("code")
+            self._learn(self._told())
         return self.returncode
 
     def communicate(self, input: bytes = b"", timeout: float | None = None) -> tuple[bytes, bytes]:

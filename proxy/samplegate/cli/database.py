@@ -98,6 +98,8 @@ def _migrate(args: argparse.Namespace) -> int:
     before = "created" if done.before is None else "migrated" if done.before != done.after else "up to date"
     print(f"{shown(url)}: tables {before}, version {done.after}")
     print(f"decision log: {done.made} partitions created, {done.dropped} dropped")
+    if done.left:
+        print(f"decision log: {done.left} partitions left, because a long transaction uses it; run it again")
     if done.standby is not None:
         print(f"warning: {done.standby}")
     return OK
@@ -111,4 +113,8 @@ def _import(args: argparse.Namespace) -> int:
     print(f"{done.accounts} balances and {done.reviews} reviews imported into {shown(url)}")
     for file in done.renamed:
         print(f"renamed {file}")
+    if not done.renamed:
+        print(f"{settings.state}: no file of limits or reviews was found")
+    if settings.store is not None:
+        print("store: takes precedence over `database`, so its reviews stay where they are")
     return OK

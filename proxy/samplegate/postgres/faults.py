@@ -22,7 +22,12 @@ _LOST: Final[tuple[Kind, str, str]] = (
 _RIGHTS: Final[tuple[Kind, str, str]] = (
     "read_only",
     "this role lacks a right",
-    "grant it with: samplegate database migrate --gates ROLE",
+    "as the owner, grant it with: samplegate database migrate --gates ROLE (of reports: --readers ROLE)",
+)
+_HIDDEN: Final[tuple[Kind, str, str]] = (
+    "damaged",
+    "a table is missing, or this role may not use the schema samplegate",
+    _RIGHTS[2],
 )
 _REFUSED: Final[tuple[Kind, str, str]] = (
     "refused",
@@ -42,9 +47,9 @@ _STATES: Final[dict[str, tuple[Kind, str, str]]] = {
     "3D000": ("refused", "it has no such database", "create it: createdb -E UTF8 NAME"),
     "40": ("busy", "another transaction was in the way", "try again"),
     "42501": _RIGHTS,
-    "42P01": _LOST,
+    "42P01": _HIDDEN,
     "42703": _LOST,
-    "3F": _LOST,
+    "3F": _HIDDEN,
     "22": _LOST,
     "23": _LOST,
     "42883": _LOST,

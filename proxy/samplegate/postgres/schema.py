@@ -43,17 +43,10 @@ def version(db: psycopg.Connection) -> tuple[str, str] | None:
 def ensure(db: psycopg.Connection, *, make: bool, migrates: Callable[[], None] = lambda: None) -> None:
     """Check that this release can use the tables, and with ``make`` create or migrate them, after a call of
     ``migrates``. ``db`` is in autocommit mode. Raises PostgresFault and psycopg.Error."""
-    encoding = db.info.parameter_status("server_encoding")
-    if encoding not in (None, "UTF8"):
-        raise PostgresFault("refused", f"its encoding is {encoding}", "create it with: createdb -E UTF8 NAME")
+    check_encoding(db)
     found = version(db)
     if found is not None and found[0] >= VERSION:
-        if found[1] > VERSION:
-            raise PostgresFault(
-                "newer",
-                f"its tables have version {found[0]}, but this samplegate supports {VERSION!r}",
-                "use a newer samplegate, as the other gates do",
-            )
+        _check_reader(*found)
         return
     lacking = "it has no tables of samplegate" if found is None else f"its tables have version {found[0]}"
     remedy = "create them with: samplegate database migrate"
@@ -64,6 +57,22 @@ def ensure(db: psycopg.Connection, *, make: bool, migrates: Callable[[], None] =
         migrate(db)
     except psycopg.errors.InsufficientPrivilege as problem:
         raise PostgresFault("read_only", f"{lacking}, and this role may not create them", remedy) from problem
+
+
+def check_encoding(db: psycopg.Connection) -> None:
+    """Check that the database keeps any text. Raises PostgresFault."""
+    encoding = db.info.parameter_status("server_encoding")
+    if encoding not in (None, "UTF8"):
+        raise PostgresFault("refused", f"its encoding is {encoding}", "create it with: createdb -E UTF8 NAME")
+
+
+def _check_reader(found: str, least_reader: str) -> None:
+    if least_reader > VERSION:
+        raise PostgresFault(
+            "newer",
+            f"its tables have version {found}, but this samplegate supports {VERSION!r}",
+            "use a newer samplegate, as the other gates do",
+        )
 
 
 def migrate(db: psycopg.Connection, *, gates: str | None = None, readers: str | None = None) -> tuple[str | None, str]:
@@ -80,6 +89,8 @@ def migrate(db: psycopg.Connection, *, gates: str | None = None, readers: str | 
         found = version(db)
         if found is None or found[0] < VERSION:
             _upgrade(db, core)
+        else:
+            _check_reader(*found)
         for role, statements in ((gates, _GATE_RIGHTS), (readers, _READER_RIGHTS)):
             for statement in statements if role is not None else ():
                 db.execute(sql.SQL(statement).format(role=sql.Identifier(role or "")))

@@ -42,10 +42,13 @@ class DatabaseWatch:
         self._changed = changed
         self._connection = PostgresConnection(url)
         self._one_at_a_time = threading.Lock()
+        self._over = False
         self._fault: str | None = None
         self._failed = False
         self._standby: str | None = None
         self._withdrawn: frozenset[bytes] = frozenset()
+        self._owed: dict[str, bool] = {}
+        """Tokens (hashes in hex) that are to be withdrawn, or else allowed again, at all gates."""
 
     async def run(self) -> None:
         """Look at the start and every ``INTERVAL`` seconds, until cancelled."""
@@ -57,6 +60,7 @@ class DatabaseWatch:
                     self._context.log.error("database.watch_failed", exc_info=True)  # noqa: G201
                 await anyio.sleep(INTERVAL)
         finally:
+            self._over = True
             self._connection.close()
 
     async def _look_once(self) -> None:
@@ -68,18 +72,31 @@ class DatabaseWatch:
                 await self._changed()
 
     async def withdraw(self, gone: Collection[str], allowed: Collection[str]) -> None:
-        """Withdraw tokens (hashes in hex) at all gates, and allow others again. Never raises: a failure is logged."""
+        """Withdraw tokens (hashes in hex) at all gates, and allow others again. Never raises: a failure is logged, and
+        made up for as soon as the database works again."""
         from samplegate.postgres.faults import PostgresFault
 
-        def write() -> None:
-            with self._one_at_a_time, self._connection.transaction(lambda: PATIENCE) as db:
-                db.execute(_WITHDRAW, (sorted(f"{WITHDRAWN}{digest}" for digest in gone),))
-                db.execute(_ALLOW, (sorted(f"{WITHDRAWN}{digest}" for digest in allowed),))
-
+        self._owed |= {**dict.fromkeys(gone, True), **dict.fromkeys(allowed, False)}
         try:
-            await anyio.to_thread.run_sync(write)
+            await anyio.to_thread.run_sync(self._write_owed)
         except PostgresFault as problem:
-            self._context.log.error("database.tokens_not_withdrawn", problem=str(problem), tokens=len(gone))
+            remedy = "other gates accept these tokens until the database works again; remove them there, too"
+            self._context.log.error(
+                "database.tokens_not_withdrawn", problem=str(problem), tokens=len(gone), remedy=remedy
+            )
+
+    def _write_owed(self) -> None:
+        """Write which tokens are withdrawn. Raises PostgresFault."""
+        with self._one_at_a_time:
+            owed = dict(self._owed)
+            if not owed:
+                return
+            with self._connection.transaction(lambda: PATIENCE) as db:
+                for statement, is_gone in ((_WITHDRAW, True), (_ALLOW, False)):
+                    db.execute(statement, (sorted(f"{WITHDRAWN}{one}" for one in owed if owed[one] is is_gone),))
+            for digest, is_gone in owed.items():
+                if self._owed.get(digest) is is_gone:
+                    del self._owed[digest]
 
     def _look(self) -> None:
         from samplegate.postgres.faults import PostgresFault
@@ -87,6 +104,7 @@ class DatabaseWatch:
 
         reading = self._connection.transaction(lambda: PATIENCE, "REPEATABLE READ, READ ONLY")
         try:
+            self._write_owed()
             with self._one_at_a_time, reading as db:
                 self._standby = standby_warning(db)
                 where = (len(WITHDRAWN) + 1, WITHDRAWN, f"{WITHDRAWN}~", MAX_WITHDRAWN)
@@ -96,6 +114,9 @@ class DatabaseWatch:
             self._fault = None
         except PostgresFault as problem:
             self._fault = str(problem)
+        finally:
+            if self._over:  # the process does not wait for a look that goes on
+                self._connection.close()
 
     def _tell(self) -> None:
         context, place = self._context, self._connection.place

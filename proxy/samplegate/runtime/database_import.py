@@ -27,6 +27,7 @@ from samplegate.postgres.faults import PostgresFault
 from samplegate.process_locks import MAX_FILES, Holder, is_alive
 from samplegate.reviews.review import DECIDED
 from samplegate.reviews.sql_schema import SCHEMA as REVIEWS
+from samplegate.reviews.sql_store import ENDED_SESSION, FAILED_SIGN_INS
 from samplegate.sqlite import Schema, SqliteFault, fault_of
 
 PATIENCE: Final = 60.0
@@ -45,12 +46,16 @@ class Imported(NamedTuple):
 
 def import_state(settings: ProcessSettings, url: str) -> Imported:
     """Import the state folder into the database. Raises Unavailable."""
+    if not settings.state.is_dir():
+        raise Unavailable(f"{settings.state}: there is no such folder; pass the gates' state folder with --state")
     connection = PostgresConnection(url)
     limits, reviews = settings.state / sqlite_ledger.FILE, settings.reviews_file
     renamed: list[Path] = []
     try:
         accounts = _moved(_Source(limits, sqlite_ledger.SCHEMA, "holders", _accounts), connection, renamed)
-        kept = _moved(_Source(reviews, REVIEWS, f"{reviews.name}-holders", _reviews), connection, renamed)
+        kept = 0
+        if settings.store is None:  # otherwise gates go on using that file
+            kept = _moved(_Source(reviews, REVIEWS, f"{reviews.name}-holders", _reviews), connection, renamed)
     except PostgresFault as problem:
         raise Unavailable(f"database {connection.place}: {problem}") from problem
     finally:
@@ -139,10 +144,13 @@ def _sum(limit: str, one: ledger.Account, other: ledger.Account, now: float) -> 
 
 
 def _reviews(old: sqlite3.Connection, new: psycopg.Connection, _now: float) -> int:
-    """Copy the reviews that are pending or wait for their use, with their history and their deliveries, and the key of
-    their links if the database has none."""
+    """Copy the reviews that are pending or wait for their use, with their history and their deliveries, what is known
+    of sign-ins, and the key of links and sessions if the database has none."""
     marks = ", ".join("?" * len(DECIDED))
     ids = [id for (id,) in old.execute(_ALIVE.format(marks), sorted(DECIDED))]
+    known = new.execute("SELECT id FROM reviews WHERE id = ANY(%s)", (ids,)).fetchone()
+    if known is not None:
+        raise PostgresFault("refused", f"it has review {known[0]} already", "was a copy of the state folder imported?")
     for id in ids:
         for table in ("reviews", "review_deliveries"):
             names, rows = _rows(old, f"SELECT * FROM {table} WHERE {'id' if table == 'reviews' else 'review'} = ?", id)
@@ -156,6 +164,10 @@ def _reviews(old: sqlite3.Connection, new: psycopg.Connection, _now: float) -> i
             _insert(new, "review_events", names, [row])
     for (key,) in old.execute("SELECT value FROM review_facts WHERE name = 'key'"):
         new.execute("INSERT INTO review_facts(name, value) VALUES('key', %s) ON CONFLICT DO NOTHING", (key,))
+    for beginning in (ENDED_SESSION, FAILED_SIGN_INS):
+        facts = old.execute("SELECT name, number, value FROM review_facts WHERE name LIKE ?", (f"{beginning}%",))
+        for fact in facts.fetchall():
+            new.execute("INSERT INTO review_facts(name, number, value) VALUES(%s, %s, %s) ON CONFLICT DO NOTHING", fact)
     return len(ids)
 
 

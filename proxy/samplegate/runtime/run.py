@@ -157,7 +157,9 @@ def _prepared(args: argparse.Namespace, loaded: config.LoadedSettings, gate_file
         settings=settings,
         rules=rules,
         decisions=decisions,
-        server_environment=child_environment(without_webhooks(os.environ, rules), rules.policy.policy.models),
+        server_environment=child_environment(
+            without_webhooks(os.environ, rules), rules.policy.policy.models, database=settings.database is not None
+        ),
         log=log,
         fail_on=args.fail_on or (STRICT_WORDS if args.strict else ()),
         gate_file=gate_file,

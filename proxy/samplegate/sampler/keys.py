@@ -118,13 +118,22 @@ def withheld_names(environment: Mapping[str, str], models: Sequence[Model]) -> f
     return frozenset(names & environment.keys())
 
 
-def child_environment(environment: Mapping[str, str], models: Sequence[Model]) -> dict[str, str]:
-    """The environment of the wrapped server: ``environment`` without the gate's provider keys.
+DATABASE_URL: Final = "SAMPLEGATE_DATABASE"
+"""The variable with the URL of the gates' database, which may have its password."""
+DATABASE_PASSWORD: Final = "PGPASSWORD"
+"""libpq's variable for a password."""
+
+
+def child_environment(
+    environment: Mapping[str, str], models: Sequence[Model], *, database: bool = False
+) -> dict[str, str]:
+    """The environment of the wrapped server: ``environment`` without the gate's provider keys, and without the password
+    of its database. ``database``: whether the gate has one, so that libpq's variable is the gate's, too.
 
     A server that uses the same provider keeps its variable if the policy names a different one for the gate
     (``api_key_env``).
     """
-    hidden = withheld_names(environment, models)
+    hidden = withheld_names(environment, models) | {DATABASE_URL} | ({DATABASE_PASSWORD} if database else set())
     return {name: value for name, value in environment.items() if name not in hidden}
 
 

@@ -114,7 +114,11 @@ def seen_by_servers(loaded: LoadedServe, rules: Rules | None) -> dict[str, str]:
     open_to_servers = {name: value for name, value in os.environ.items() if name not in loaded.named or name in _COMMON}
     if rules is None:
         return open_to_servers
-    return child_environment(without_webhooks(open_to_servers, rules), rules.policy.policy.models)
+    return child_environment(
+        without_webhooks(open_to_servers, rules),
+        rules.policy.policy.models,
+        database=loaded.settings.database is not None,
+    )
 
 
 def unresolved_servers(loaded: LoadedServe, environment: Mapping[str, str]) -> list[str]:

@@ -29,6 +29,11 @@ NAME: Final = "samplegate"
 QUEUE: Final = 2048  # spans: the SDK's default
 FLUSH: Final = 1.0  # seconds for the last spans at the end of the process
 SPANS: Final = "samplegate_spans_total"
+HEADERS_LOGGER: Final = "opentelemetry.util.re"
+HEADERS_FAULT: Final = (
+    "OTEL_EXPORTER_OTLP_HEADERS or OTEL_EXPORTER_OTLP_TRACES_HEADERS: an entry is not NAME=VALUE, so it is not sent;"
+    " separate entries by commas, and write other characters as %XX"
+)
 
 
 class Traces:
@@ -143,7 +148,9 @@ class Messages(logging.Handler):
             return
         self._seen.add(str(record.msg))
         tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        tell("traces.failed", problem=without_url_secrets(record.getMessage()))
+        # the SDK's message about a wrong header has its value
+        problem = HEADERS_FAULT if record.name == HEADERS_LOGGER else without_url_secrets(record.getMessage())
+        tell("traces.failed", problem=problem)
 
     def forget(self) -> None:
         """Log all kinds again."""

@@ -18,7 +18,7 @@ from samplegate.runtime import database_import
 from tests.fakes.ledger_book import Book
 from tests.fakes.limits import ONE, Clock, bucket, daily, one, slot, slots
 from tests.fakes.postgresql import Database
-from tests.fakes.shell import Ended, Run
+from tests.fakes.shell import Ended, Run, Write
 from tests.fakes.stored_reviews import NO, YES, filled, form, review
 from tests.system.limits.test_sqlite_ledger import Folder
 
@@ -182,7 +182,40 @@ def test_a_gate_that_runs_is_in_the_way(run: Run, database: Database, state: Pat
 
 
 def test_a_state_folder_without_files_has_nothing_to_import(run: Run, database: Database, state: Path) -> None:
-    assert "0 balances and 0 reviews imported" in imported(run, database, state).out
+    ended = imported(run, database, state)
+    assert "0 balances and 0 reviews imported" in ended.out
+    assert f"{state}: no file of limits or reviews was found" in ended.out
+
+
+def test_a_state_folder_that_is_not_there_is_refused(run: Run, database: Database, state: Path) -> None:
+    """A mistyped name would begin every budget at zero."""
+    ended = imported(run, database, state / "other")
+    assert (2, "") == (ended.code, ended.out)
+    assert f"{state / 'other'}: there is no such folder" in ended.err
+
+
+def test_a_store_that_takes_precedence_keeps_its_reviews(
+    run: Run, write: Write, database: Database, state: Path
+) -> None:
+    store = SqlReviewStore(f"sqlite:{state / 'own.db'}")
+    assert store.open(review("rv_own"), announce=False, most=9)
+    store.close()
+    write("s.yaml", f"database: {database.url}\nstate: {state}\nstore: sqlite:{state / 'own.db'}\n")
+    ended = run("database", "import", "--settings", "s.yaml")
+    assert (0, "") == (ended.code, ended.err)
+    assert "store: takes precedence over `database`, so its reviews stay where they are" in ended.out
+    assert (state / "own.db").exists()
+
+
+def test_sessions_that_were_ended_stay_so(run: Run, database: Database, state: Path) -> None:
+    """The database takes over the key of their cookies."""
+    old, new = SqlReviewStore(f"sqlite:{state / 'reviews.db'}"), SqlReviewStore(database.url)
+    old.end_session("one", token="t", until=time.time() + 900)
+    ended = old.ended_sessions()
+    old.close()
+    assert 0 == imported(run, database, state).code
+    assert ended == new.ended_sessions()
+    new.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"x" * 2_000])
@@ -200,7 +233,9 @@ def test_a_review_that_is_in_both_fails_and_changes_nothing(run: Run, database: 
         assert store.open(review("rv_same"), announce=False, most=9)
     assert old.open(review("rv_other"), announce=False, most=9)
     old.close()
-    assert 2 == imported(run, database, state).code
+    ended = imported(run, database, state)
+    assert 2 == ended.code
+    assert "it has review rv_same already; was a copy of the state folder imported?" in ended.err
     assert ["rv_same"] == [one.id for one in new.list(Filter(limit=9))]
     new.close()
 

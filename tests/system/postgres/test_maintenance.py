@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -13,9 +15,11 @@ from samplegate.limits.accounts import identity
 from samplegate.limits.backend import Charge
 from samplegate.limits.postgres_ledger import PostgresLedger
 from samplegate.policy.ledger import Reserved
+from samplegate.postgres import maintenance
 from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes import postgresql
 from tests.fakes.limits import Clock, daily, one, slot, slots
-from tests.fakes.postgresql import Database
+from tests.fakes.postgresql import Database, Server
 from tests.fakes.records import record
 from tests.fakes.shell import Run
 from tests.fakes.stored_reviews import YES, review
@@ -108,6 +112,67 @@ def test_old_partitions_are_dropped_only_if_that_is_asked_for(run: Run, database
     assert kept == partitions(database)[:3]
     assert 3 == database.value("SELECT count(*) FROM decisions")
     assert "0 partitions created, 0 dropped" in migrate(run, database, "--keep-days", "7")
+
+
+@pytest.mark.parametrize("what", ["made", "dropped"])
+def test_gates_write_while_a_dump_is_in_the_way_of_partitions(
+    run: Run, database: Database, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Who waits for a lock makes the gates wait behind it, so it waits for less time than they do, and gives up."""
+    monkeypatch.setattr(maintenance, "PAUSE", 0.2)
+    monkeypatch.setattr(maintenance, "LOCK_TIMEOUT", 0.3)
+    day = today(database)
+    migrate(run, database)
+    if what == "made":
+        database.rows(f"DROP TABLE {name(day + timedelta(days=3))}")
+    else:
+        write(database, database.url, at(day - timedelta(days=9)))
+        migrate(run, database)
+    waits: list[float] = []
+    over = threading.Event()
+
+    def gate() -> None:
+        log = PostgresLog(database.url, content="none")
+        while not over.is_set():
+            begun = time.monotonic()
+            log.write_first([record(f"w{len(waits)}", time=at(day))], lambda: 30.0)
+            waits.append(time.monotonic() - begun)
+        log.close()
+
+    with psycopg.connect(database.place) as dump:
+        dump.execute("LOCK TABLE samplegate.decisions IN ACCESS SHARE MODE")
+        writes = threading.Thread(target=gate)
+        writes.start()
+        try:
+            found = migrate(run, database, "--keep-days", "7")
+        finally:
+            over.set()
+            writes.join(30)
+    assert "0 partitions created, 0 dropped" in found
+    assert "1 partitions left, because a long transaction uses it; run it again" in found
+    assert len(waits) > 5
+    assert max(waits) < 2.0
+    later = migrate(run, database, "--keep-days", "7")
+    assert ("1 partitions created, 0 dropped" if what == "made" else "0 partitions created, 1 dropped") in later
+
+
+def test_a_database_of_another_encoding_is_refused(run: Run, cluster: Server) -> None:
+    with psycopg.connect(cluster.place, autocommit=True) as db:
+        db.execute("DROP DATABASE IF EXISTS latin")
+        db.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    place = cluster.place.replace("dbname=postgres", "dbname=latin")
+    ended = run("database", "migrate", "--database", postgresql.url(place))
+    assert (2, "") == (ended.code, ended.out)
+    assert "its encoding is LATIN1; create it with: createdb -E UTF8 NAME" in ended.err
+
+
+def test_tables_that_only_newer_releases_can_use_are_left_alone(run: Run, database: Database) -> None:
+    migrate(run, database)
+    database.rows("UPDATE version SET version_num = '0009'")
+    database.rows("UPDATE compatibility SET least_reader = '0009'")
+    ended = run("database", "migrate", "--database", database.url)
+    assert (2, "") == (ended.code, ended.out)
+    assert "use a newer samplegate" in ended.err
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "x", "36501", ""])

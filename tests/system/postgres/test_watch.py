@@ -80,3 +80,32 @@ async def test_a_fault_of_its_own_does_not_end_the_gate(database: Database) -> N
             while not context.failing:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
+
+
+TOKENS = ("11" * 32, "22" * 32)
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_token_that_is_withdrawn_while_the_database_fails_is_withdrawn_later(
+    cluster: Server, database: Database
+) -> None:
+    """The log says that the others accept it until then. What was done last counts."""
+    context: Any = Context()
+    with database_proxy(cluster.socket) as proxy:
+        url = postgresql.tcp_url(proxy.port, name=database.place.rpartition("=")[2])
+        watch = DatabaseWatch(context, url)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch.run)
+            while not context.failing:
+                await anyio.lowlevel.checkpoint()
+            proxy.refuse(True)
+            await context.until("database.problem")
+            await watch.withdraw(TOKENS, [])
+            await watch.withdraw([], TOKENS[1:])
+            await context.until("database.tokens_not_withdrawn", 2)
+            proxy.refuse(False)
+            with anyio.fail_after(30):
+                while not context.withdrawn:
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert frozenset([bytes.fromhex(TOKENS[0])]) == context.withdrawn

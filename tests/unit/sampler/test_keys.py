@@ -48,6 +48,14 @@ def test_the_wrapped_server_gets_everything_but_the_gates_keys(models: list[Mode
     assert ENVIRONMENT.keys() - hidden == child_environment(ENVIRONMENT, models).keys()
 
 
+@pytest.mark.parametrize("database", [False, True])
+def test_the_wrapped_server_does_not_get_the_password_of_the_gates_database(database: bool) -> None:
+    """libpq's variable is the server's own, unless the gate has a database."""
+    environment = {"SAMPLEGATE_DATABASE": "postgresql://u:secret@h/d", "PGPASSWORD": "secret", "PGHOST": "h"}
+    kept = {"PGHOST"} if database else {"PGHOST", "PGPASSWORD"}
+    assert kept == child_environment(environment, [], database=database).keys()
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [

@@ -10,10 +10,11 @@ from typing import Final
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.util.re import parse_env_headers
 
 from samplegate.telemetry import traces
 from samplegate.telemetry.metrics import Metrics
-from samplegate.telemetry.otlp import BoundedProcessor, CountedExporter, Messages
+from samplegate.telemetry.otlp import HEADERS_FAULT, HEADERS_LOGGER, BoundedProcessor, CountedExporter, Messages
 from samplegate.urls import without_url_secrets
 from tests.fakes.gate_ports import Silent
 from tests.fakes.metrics import value
@@ -147,3 +148,17 @@ def test_of_consecutive_failures_each_kind_is_logged_once() -> None:
 
 def test_a_text_without_urls_is_unchanged() -> None:
     assert "is it up? no" == without_url_secrets("is it up? no")
+
+
+def test_a_header_that_is_mistyped_is_not_shown() -> None:
+    """The SDK's message has its value, which may be a token."""
+    log = Silent()
+    parse = logging.getLogger(HEADERS_LOGGER)
+    messages = Messages(log)
+    parse.addHandler(messages)
+    try:
+        assert {} == parse_env_headers("Authorization: Bearer s3cret")
+    finally:
+        parse.removeHandler(messages)
+    ((event, told),) = log.events
+    assert ("traces.failed", HEADERS_FAULT) == (event, told["problem"])
