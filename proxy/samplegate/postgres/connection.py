@@ -222,7 +222,9 @@ def _has_failed(problem: psycopg.Error | PostgresFault) -> bool:
 def options(url: str) -> dict[str, object]:
     """The options of a connection. Raises PostgresFault."""
     try:
-        return {**CONNECTION, **conninfo_to_dict(url)}
+        given = conninfo_to_dict(url)
+        several = "," in str(given.get("host", ""))  # each host is waited for; libpq waits two seconds at least
+        return {**CONNECTION, **({"connect_timeout": "2"} if several else {}), **given}
     except psycopg.Error:  # its text may contain the password
         raise PostgresFault(
             "refused", "its URL is invalid", "write postgresql://USER@HOST/NAME, with other characters as %XX"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from samplegate.postgres import connection
 from samplegate.postgres.connection import PostgresConnection
 from samplegate.postgres.faults import PostgresFault
 from tests.fakes import postgresql
@@ -264,3 +265,16 @@ def test_a_network_that_stops_after_the_handshake_is_cut_at_the_deadline(proxy: 
         proxy.delay = 0.0
     assert 10 > time.monotonic() - begun
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "seconds"),
+    [
+        ("postgresql://db/gates", "3"),
+        ("postgresql://a,b,c/gates", "2"),
+        ("postgresql://a,b/gates?connect_timeout=9", "9"),
+        ("postgresql:///gates?host=a,b", "2"),
+    ],
+)
+def test_of_several_hosts_each_is_waited_for_less_long(url: str, seconds: str) -> None:
+    assert seconds == connection.options(url)["connect_timeout"]
