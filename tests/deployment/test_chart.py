@@ -50,7 +50,7 @@ MORE: Final = {
     "hosts": changed(
         settings={**SHAPES["gateway"]["settings"], "database": "postgresql://gates@[fd00::1]:5500,db2,db3/gates?a=b"}
     ),
-    "ports": changed(
+    "ports of hosts": changed(
         settings={**SHAPES["gateway"]["settings"], "database": "postgresql://gates@db1,db2/gates?a=b&port=6432,6433"}
     ),
 }
@@ -332,7 +332,7 @@ def test_the_network_policy_opens_the_listeners_and_what_the_gate_needs(gateway:
 
 def test_the_database_ports_are_those_of_its_url(charts: dict[str, Rendered]) -> None:
     assert [53, 53, 5500, 5432, 443, 8000] == opened(charts["hosts"].one("NetworkPolicy")["spec"]["egress"])
-    assert [53, 53, 6432, 6433, 443, 8000] == opened(charts["ports"].one("NetworkPolicy")["spec"]["egress"])
+    assert [53, 53, 6432, 6433, 443, 8000] == opened(charts["ports of hosts"].one("NetworkPolicy")["spec"]["egress"])
 
 
 def test_the_ports_without_values_are_those_of_the_settings(charts: dict[str, Rendered]) -> None:

@@ -91,9 +91,10 @@ class DatabaseWatch:
             owed = dict(self._owed)
             if not owed:
                 return
+            names = {digest: f"{WITHDRAWN}{digest}" for digest in sorted(owed)}
             with self._connection.transaction(lambda: PATIENCE) as db:
-                for statement, is_gone in ((_WITHDRAW, True), (_ALLOW, False)):
-                    db.execute(statement, (sorted(f"{WITHDRAWN}{one}" for one in owed if owed[one] is is_gone),))
+                db.execute(_WITHDRAW, ([name for digest, name in names.items() if owed[digest]],))
+                db.execute(_ALLOW, ([name for digest, name in names.items() if not owed[digest]],))
             for digest, is_gone in owed.items():
                 if self._owed.get(digest) is is_gone:
                     del self._owed[digest]
