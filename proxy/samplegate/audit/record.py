@@ -25,6 +25,7 @@ import msgspec
 
 from samplegate.policy.decisions import Decision, Misses, Shadow
 from samplegate.policy.ledger import SCALE
+from samplegate.policy.redaction import Redactor, clean_value
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import Era
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered, Withdrawn
@@ -158,6 +159,8 @@ class Record:
     """The result's JSON as released; in the line only if the content mode allows it."""
     arguments: tuple[tuple[bytes | None, ...], ...] = field(default=(), repr=False)
     """The params of the calls, as in ``Origin``; their arguments are in the line only if the content mode allows it."""
+    redactor: Redactor | None = field(default=None, repr=False)
+    """Redacts the secrets in the arguments."""
 
 
 MEMBERS: Final[Mapping[str, str]] = {
@@ -242,7 +245,7 @@ CONTENTS: Final[Mapping[str, str]] = {
     "result": "With `record_content: full`, the released result.",
     "arguments": (
         "With `record_content: full`, the arguments of each of `calls`: a list for each, because several calls of one"
-        " tool may be in flight. Omitted if a call's arguments were not kept."
+        " tool may be in flight. Omitted if those of a call were not kept or have two readings, and above 1 MiB."
     ),
     "request_hash": "The keyed hash of the request's params, with `hash`, or with `full` if they are too large.",
     "result_hash": "The keyed hash of the result, under the same conditions.",
@@ -346,7 +349,7 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
     """The contents according to the mode. Content that is not JSON with one reading is only hashed, as received."""
     if content == "none":
         return {}
-    found: dict[str, Any] = {"request": record.request, "arguments": _arguments(record.arguments[:MAX_CALLS])}
+    found: dict[str, Any] = {"request": record.request, "arguments": _arguments(record)}
     legible = content == "full"
     try:
         found["result"] = None if record.result is None else decode(record.result)
@@ -365,16 +368,21 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
     }
 
 
-def _arguments(params: tuple[tuple[bytes | None, ...], ...]) -> list[list[Any]] | None:
-    """The arguments of each call, decoded; None without a call, or if those of one are not kept or have two
-    readings."""
-    if not params or any(one is None for of_call in params for one in of_call):
+def _arguments(record: Record) -> list[list[Any]] | None:
+    """The arguments of each call, decoded; None without a call, or if those of one are not kept, have two readings, or
+    are too large."""
+    params = record.arguments[:MAX_CALLS]
+    every = [one for of_call in params for one in of_call]
+    if not every or sum(len(one or b"") for one in every) > MAX_ARGUMENTS:
+        return None
+    if any(one is None or _half.search(one) for one in every):
         return None
     try:
-        found = [[rawjson.lookup(one, "arguments") for one in of_call] for of_call in params]
-        return [[None if raw is None else decode(raw) for raw in of_call] for of_call in found]
+        raws = [[rawjson.lookup(one, "arguments") for one in of_call] for of_call in params]
+        found = [[None if raw is None else decode(raw) for raw in of_call] for of_call in raws]
     except (JsonFault, Malformed):
         return None
+    return found if record.redactor is None else clean_value(record.redactor, found)
 
 
 def _without_query(params: Any) -> Any:
@@ -391,6 +399,10 @@ def _dump(value: Any) -> bytes:
     return _escaped.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
+MAX_ARGUMENTS: Final = 1024 * 1024  # bytes of all calls to which a request may belong
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_half: Final = re.compile(rb"%s(?!%s)|(?<!%s)%s" % (_HIGH, _LOW, _HIGH, _LOW))
+"""An escaped half of a surrogate pair, which is decoded to another text than the call's."""
 FULL: Final = 250  # characters: a name of this length may have been shortened (``MAX_NAME``)
 _time: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")
 
@@ -607,6 +619,7 @@ def describe(
     done: Done,
     *,
     policy_hash: str,
+    redactor: Redactor | None = None,
     time: float,
     duration: float,
     trace_id: str | None = None,
@@ -648,6 +661,7 @@ def describe(
         redacted=done.redacted,
         asked=None if decision.allowed is None else decision.allowed.params,
         arguments=origin.params,
+        redactor=redactor,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         traceparent=origin.trace or None,
         trace_id=trace_id,

@@ -21,6 +21,7 @@ from samplegate.policy.conditions import TABLE, absent
 from samplegate.policy.decide import CompiledPolicy, decide, effect_of
 from samplegate.policy.decisions import Decision, DenyAs, FixedAnswer, Situation
 from samplegate.policy.facts import ABSENT, UNKNOWN, Calls, Known
+from samplegate.policy.redaction import REDACTED
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Rule
 from samplegate.protocol.requests import ELICITATION, SAMPLING, BadRequest, ClientCapabilities, Origin, Request, parse
 from samplegate.protocol.strictjson import JsonFault, decode
@@ -100,8 +101,11 @@ def replay(
     if line.redacted:  # the recorded prompt is not the one that was decided
         return _compare(line, _possible(compiled, line, client), REMOVED_PARTS)
     params = _params(line)
-    if not params and line.calls and any(entry.matcher.names_arguments for entry in compiled.entries):
-        return _compare(line, _possible(compiled, line, client), NO_ARGUMENTS)
+    if line.calls and _look_at_arguments(compiled):
+        if not params:
+            return _compare(line, _possible(compiled, line, client), NO_ARGUMENTS)
+        if any(one is None for of_call in params for one in of_call):
+            return _compare(line, _possible(compiled, line, client), REMOVED_PARTS)
     requests = _requests(line, params)
     if isinstance(requests, str):
         return Undetermined(requests)
@@ -195,7 +199,12 @@ def _params(line: RecordLine) -> tuple[tuple[bytes | None, ...], ...]:
 
 def _params_of(arguments: Any) -> bytes | None:
     text = json.dumps({"arguments": arguments}, ensure_ascii=False)
-    return None if REMOVED in text else text.encode("utf-8", "surrogatepass")
+    return None if REMOVED in text or REDACTED in text else text.encode("utf-8", "surrogatepass")
+
+
+def _look_at_arguments(compiled: CompiledPolicy) -> bool:
+    """Whether any rule depends on the arguments of the call."""
+    return any(entry.matcher.names_arguments or answers.takes_arguments(entry.rule) for entry in compiled.entries)
 
 
 def _requests(line: RecordLine, of_calls: tuple[tuple[bytes | None, ...], ...]) -> list[Request] | str:

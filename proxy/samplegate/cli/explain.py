@@ -26,6 +26,7 @@ from samplegate.policy import cost, model_choice
 from samplegate.policy.capabilities import can_forward, offer_to
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
+from samplegate.policy.conditions import short_value
 from samplegate.policy.decide import CompiledPolicy, draws_of, explain
 from samplegate.policy.decisions import (
     Allowed,
@@ -367,7 +368,7 @@ def command(args: argparse.Namespace) -> int:
     try:
         scene = _scene(args)
         asked = _read_request(args.request)
-        explained = _explain(args.policy, environment(args.env_file), asked, scene)
+        explained = _explain(args.policy, environment(args.env_file), asked, scene, args.arguments or [])
     except (InputError, PolicyError) as problem:
         return report_error(problem)
     if isinstance(explained, BadRequest):
@@ -382,15 +383,15 @@ def command(args: argparse.Namespace) -> int:
     return OK
 
 
-def _arguments(text: str) -> dict[str, Any]:
-    """Raises argparse.ArgumentTypeError."""
+def _arguments(text: str) -> str:
+    """A JSON object as text, because its spelling counts. Raises argparse.ArgumentTypeError."""
     try:
         found = json.loads(text)
-    except ValueError as problem:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {problem}") from None
+    except (ValueError, RecursionError) as problem:
+        raise argparse.ArgumentTypeError(f"{short_value(text)} is not JSON: {problem}") from None
     if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
-    return found
+        raise argparse.ArgumentTypeError(f"{short_value(text)} is not a JSON object")
+    return text
 
 
 def _scene(args: argparse.Namespace) -> Scene:
@@ -401,11 +402,12 @@ def _scene(args: argparse.Namespace) -> Scene:
         revision=args.revision,
         tool=args.tool,
         method=args.method,
-        arguments=args.arguments,
         client=capability_names(args.client),
     )
     if (fault := suite.scene_fault(scene)) is not None:
         raise InputError(f"--{fault}")
+    if args.arguments and not suite.origin(scene).calls:
+        raise InputError("--arguments: no call is in flight; add --tool")
     return scene
 
 
@@ -426,12 +428,16 @@ def _read_request(name: str) -> tuple[str, bytes | None]:
 
 
 def _explain(
-    policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene
+    policy: Path,
+    variables: Mapping[str, str],
+    asked: tuple[str, bytes | None],
+    scene: Scene,
+    arguments: Sequence[str],
 ) -> Explained | BadRequest:
     compiled = compile_loaded(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     origin, client = suite.origin(scene), suite.capabilities(scene.client or [])
-    if scene.arguments is None:  # unknown, not none
-        origin = msgspec.structs.replace(origin, params=())
+    params = tuple(f'{{"arguments":{text}}}'.encode("utf-8", "surrogatepass") for text in arguments)
+    origin = msgspec.structs.replace(origin, params=(params,) * len(origin.calls) if params else ())
     item = server_requests.item(*asked, origin, offer_to(compiled, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request

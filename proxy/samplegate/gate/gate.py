@@ -173,7 +173,7 @@ class Gate:
         situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
         if item.offered and round.returned is None and (braked := await self._braked(round, item.request)) is not None:
             return left_open(Reason.BRAKE, braked)
-        decision = await offload(size, decide, self.compiled, item.request, situation)
+        decision = await offload(size + item.request.origin.params_size, decide, self.compiled, item.request, situation)
         if not item.offered or round.returned is None or isinstance(decision.act, DenyAs):
             return decision  # a rule that now denies overrides the sealed decision
         seen = round.returned.seen.get(pending.key)

@@ -113,6 +113,7 @@ def _log_record(pending: PendingRequest, done: Done, time: float, duration: floa
         pending.decision_id,
         done,
         policy_hash=hash,
+        redactor=pending.compiled.redactor,
         time=time,
         duration=duration,
         **pending.span_ids,

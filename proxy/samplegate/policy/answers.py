@@ -14,7 +14,7 @@ from typing import Any, Final
 from samplegate.policy.arguments import ARGUMENT, DEFAULT, path_of, source_of
 from samplegate.policy.facts import ABSENT, UNKNOWN, Facts
 from samplegate.policy.prompt import SampleFailed
-from samplegate.policy.schema import AnswerRule
+from samplegate.policy.schema import AnswerRule, Rule
 from samplegate.policy.script import Script, pick, reply
 from samplegate.protocol import results
 from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, check, read_form
@@ -36,6 +36,13 @@ def can_answer(rule: AnswerRule, class_: str) -> bool:
     return class_ != "elicitation by url" and is_content_for(
         rule.content, "sampling" if class_.startswith("sampling") else "elicitation"
     )
+
+
+def takes_arguments(rule: Rule) -> bool:
+    """Whether a rule answers with arguments of the call."""
+    if not isinstance(rule, AnswerRule) or not isinstance(rule.content, dict):
+        return False
+    return any((source_of(value) or "").startswith(ARGUMENT) for value in rule.content.values())
 
 
 def is_content_for(content: Any, kind: Kind) -> bool:

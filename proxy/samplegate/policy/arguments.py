@@ -50,7 +50,9 @@ class Missing(Enum):
 
 MISSING: Final = Missing.MISSING
 MAX_PATH: Final = 32
-"""Names in a path."""
+"""Names in the path of an argument."""
+MAX_FILE_PATH: Final = 4096
+"""Characters in the path of a file: PATH_MAX of Linux."""
 
 
 def path_of(text: str) -> tuple[str, ...]:
@@ -162,6 +164,8 @@ def is_under(value: str, folders: Sequence[str]) -> Compared:
 
 def path_fault(value: str) -> str | None:
     """Why a path has other spellings or readings; None if it is absolute, and normal to any POSIX program."""
+    if len(value) > MAX_FILE_PATH:
+        return f"is longer than {MAX_FILE_PATH} characters"
     if not value.startswith("/"):
         return "is not an absolute path"
     if value == "/":

@@ -40,7 +40,6 @@ NO_CALL: Final = Special.NO_CALL
 
 Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
 
-_MAX_CANDIDATES: Final = 64  # calls whose arguments are read for one request; those of more are UNKNOWN
 _MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each name
 _INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """Content types within a tool's result."""
@@ -49,47 +48,58 @@ _INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"
 class Arguments:
     """The arguments of one call, read from its params as the client sent them.
 
-    A value is UNKNOWN if it has two readings (duplicate members, names that a lenient parser confuses), if the gate did
-    not keep the params, or if it is a list, an object or null.
+    A value is UNKNOWN if it has two readings (duplicate members, names that a lenient parser confuses, numbers and
+    texts that parsers read differently), if the gate did not keep the params, or if it is a list, an object or null.
     """
 
     def __init__(self, params: bytes | None) -> None:
         """``params`` is the raw JSON; None if it was not kept."""
         self._params = params
-        self._found: dict[tuple[str, ...], Any] = {}
+        self._raw: dict[tuple[str, ...], Any] = {}
+        self._members: dict[tuple[str, ...], Mapping[str, Any] | None] = {}
 
     def at(self, path: tuple[str, ...]) -> Any:
         """The text, number or boolean at a path, ABSENT, or UNKNOWN. Without ``arguments``, all are ABSENT."""
-        found = self._found.get(path)
+        found = self._at(path)
+        return _scalar(found) if isinstance(found, bytes) else found
+
+    def _at(self, path: tuple[str, ...]) -> Any:
+        """The raw value at a path, ABSENT, or UNKNOWN."""
+        found = self._raw.get(path)
         if found is None:
-            found = self._found[path] = self._read(path)
+            found = self._raw[path] = self._read(path)
         return found
 
     def _read(self, path: tuple[str, ...]) -> Any:
-        if self._params is None:
-            return UNKNOWN
         try:
-            here = rawjson.lookup(self._params, "arguments")
-            if here is None or here == b"null":
-                return ABSENT
-            for name in path:
-                if here[:1] != b"{":
-                    return UNKNOWN
-                members = rawjson.fields(here)
-                if strictjson.second_reading(members, frozenset((name,))) is not None:
-                    return UNKNOWN
-                if (raw := members.get(name)) is None:
-                    return ABSENT
-                here = bytes(raw)
+            if not path:
+                whole = UNKNOWN if self._params is None else rawjson.lookup(self._params, "arguments")
+                return ABSENT if whole in (None, b"null") else whole
+            *parent, name = path
+            outer = self._at(tuple(parent))
+            if not isinstance(outer, bytes):
+                return outer
+            if outer[:1] != b"{":
+                return UNKNOWN
+            if (members := self._members.get(tuple(parent))) is None:
+                members = self._members[tuple(parent)] = rawjson.fields(outer)
+            if strictjson.resembling(members, frozenset((name,))) is not None:
+                return UNKNOWN
+            raw = members.get(name)
+            return ABSENT if raw is None else bytes(raw)
         except Malformed:
             return UNKNOWN
-        return _scalar(here)
+
+
+_MAX_WHOLE: Final = 1 << 63
+"""Parsers disagree about whole numbers beyond 64 bits."""
 
 
 def _scalar(raw: bytes) -> Any:
     if raw[:1] == b'"':
         text = rawjson.string(raw)
-        return UNKNOWN if text is None or not _is_utf8(text) else text
+        # for programs in C, a NUL ends a text
+        return UNKNOWN if text is None or "\0" in text or not _is_utf8(text) else text
     if raw in (b"true", b"false"):
         return raw == b"true"
     if raw[:1] in b"-0123456789":
@@ -97,6 +107,8 @@ def _scalar(raw: bytes) -> Any:
             number = json.loads(raw)
         except ValueError:  # too many digits
             return UNKNOWN
+        if isinstance(number, int):
+            return number if -_MAX_WHOLE <= number < _MAX_WHOLE else UNKNOWN
         return number if math.isfinite(number) else UNKNOWN
     return UNKNOWN
 
@@ -185,7 +197,7 @@ class Facts(During):
     @cached_property
     def _exact(self) -> tuple[Candidate, ...]:
         origin = self.request.origin
-        if not origin.params or sum(map(len, origin.params)) > _MAX_CANDIDATES:
+        if not origin.params:
             return self._plain
         pairs = zip(origin.calls, origin.params, strict=True)
         return tuple(Candidate(call, Arguments(params)) for call, all_of_it in pairs for params in all_of_it)

@@ -16,6 +16,8 @@ from samplegate.policy.schema import AllowRule, EscalateRule, Policy, Secrets
 from samplegate.regex import Allowance, Finder, finder, merged_spans, spans, utf8
 
 MAX_DEPTH: Final = 100  # requests have at most 64; deeper content is not passed on unread
+REDACTED: Final = "[secret:"
+"""The beginning of what replaces a secret; the pattern's name follows."""
 UNREAD: Final = "unread"
 """The name under which content counts that is too deep to be read."""
 
@@ -69,6 +71,19 @@ def clean_text(redactor: Redactor, text: str) -> str:
     return _Work(redactor.finder).text(text)
 
 
+def clean_value(redactor: Redactor, value: Any) -> Any:
+    """A copy of decoded JSON with the secrets redacted in every text and every member's name."""
+    match value:
+        case str():
+            return clean_text(redactor, value)
+        case list():
+            return [clean_value(redactor, each) for each in value]
+        case dict():
+            return {clean_text(redactor, name): clean_value(redactor, each) for name, each in value.items()}
+        case _:
+            return value
+
+
 def clean_params(redactor: Redactor, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, int]]:
     """createMessage params with the secrets redacted in every text that a model would read, and the number of secrets
     by pattern.
@@ -119,7 +134,7 @@ class _Work:
         pieces, at = [], 0
         for (start, end), name in merged_spans(found):
             self.counts[name] += 1
-            pieces += [raw[at:start], b"[secret:%s]" % name.encode()]
+            pieces += [raw[at:start], b"%s%s]" % (REDACTED.encode(), name.encode())]
             at = end
         return b"".join([*pieces, raw[at:]]).decode("utf-8", "replace")
 
@@ -131,7 +146,7 @@ class _Work:
             return value
         if depth >= MAX_DEPTH:
             self.counts[UNREAD] += 1
-            return f"[secret:{UNREAD}]"
+            return f"{REDACTED}{UNREAD}]"
         if isinstance(value, Mapping):
             return self.mapping(value, depth)
         return self._list(value, [self.value(each, depth + 1) for each in value])

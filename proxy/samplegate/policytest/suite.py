@@ -344,8 +344,7 @@ class Suite(Strict, frozen=True):
 def with_defaults(scene: Scene, defaults: Scene) -> Scene:
     """``scene`` with absent keys from ``defaults``. Environments are merged; a call or an era replaces the whole
     default one."""
-    own = (scene.tool, scene.method, scene.arguments)
-    during = scene if any(one is not None for one in own) else defaults
+    during = scene if scene.tool is not None or scene.method is not None else defaults
     time = scene if scene.era is not None or scene.revision is not None else defaults
     return Scene(
         server=defaults.server if scene.server is None else scene.server,
@@ -354,7 +353,7 @@ def with_defaults(scene: Scene, defaults: Scene) -> Scene:
         revision=time.revision,
         tool=during.tool,
         method=during.method,
-        arguments=during.arguments,
+        arguments=during.arguments if scene.arguments is None else scene.arguments,
         client=defaults.client if scene.client is None else scene.client,
         environment={**(defaults.environment or {}), **(scene.environment or {})},
     )
@@ -366,6 +365,8 @@ def scene_fault(scene: Scene) -> str | None:
         return f"revision: {scene.revision!r} is not one of {', '.join((*LEGACY, *MODERN))}"
     if scene.era is not None and scene.revision is not None and era_of(scene.revision) != scene.era:
         return f"era: revision {scene.revision} is not {scene.era}; remove one of the two"
+    if scene.arguments is not None and not _calls(scene):
+        return "arguments: no call is in flight; add a tool, or remove the arguments"
     return None
 
 

@@ -57,6 +57,11 @@ class Origin(msgspec.Struct, frozen=True):
     """For each of ``calls``, the raw params of every call in flight with its method and tool; None if they are not
     kept. Empty: not known for any."""
 
+    @property
+    def params_size(self) -> int:
+        """Bytes of ``params``."""
+        return sum(len(one) for of_call in self.params for one in of_call if one is not None)
+
 
 class SamplingRequest(msgspec.Struct, frozen=True):
     """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; do not change its lists and dicts."""

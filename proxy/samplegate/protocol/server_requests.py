@@ -263,15 +263,13 @@ class Pushes(msgspec.Struct, eq=False):
         if len(self.open) >= MAX_OPEN:
             return _refused(f, f"refused: this server already has {MAX_OPEN} open requests")
         state = self.state
-        size = ENTRY + parsed_size([f.payload])
-        if (full := state.push_fault(size)) is not None:
-            return _refused(f, full)
         on = state.inflight.numbered.get(stream) if stream else None
         calls = state.inflight.calls() if on is None or on.call is None else [on]
         distinct: dict[Call, list[bytes | None]] = {}
         for pending in calls:
             if pending.call is not None:
                 distinct.setdefault(pending.call, []).append(pending.arguments)
+        params = _kept(tuple(map(tuple, distinct.values())))
         origin = Origin(
             state.server,
             state.caller,
@@ -280,8 +278,12 @@ class Pushes(msgspec.Struct, eq=False):
             tuple(distinct),
             calls[0].trace if len(calls) == 1 else "",
             calls[0].ambient if len(calls) == 1 else "",
-            tuple(map(tuple, distinct.values())),
+            params,
         )
+        # the params live as long as this request, also if their calls end before it
+        size = ENTRY + parsed_size([f.payload]) + origin.params_size
+        if (full := state.push_fault(size)) is not None:
+            return _refused(f, full)
         asked = item(f.method, f.payload, origin, state.offered)
         called = min((p.started for p in calls), default=None)
         round = Round(
@@ -300,7 +302,7 @@ class Pushes(msgspec.Struct, eq=False):
             request_id=f.id,
         )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
-        push.size = size + len(round.arguments or b"")
+        push.size = size
         state.pushed += push.size
         self.open[round.id] = self._by_id[f.id] = push
         return [Open(round)]
@@ -406,6 +408,19 @@ class Pushes(msgspec.Struct, eq=False):
         token = token_of(push.params)
         push.beats = max(push.beats + 1, tokens)
         return push, [] if token is None else [ToServer(SERVER_STREAM, notification(token, push.beats))]
+
+
+MAX_CANDIDATES: Final = 64
+"""Calls in flight whose params are kept for one request of the server."""
+MAX_PARAMS: Final = 4 * 1024 * 1024
+"""Bytes of these params."""
+
+
+def _kept(params: tuple[tuple[bytes | None, ...], ...]) -> tuple[tuple[bytes | None, ...], ...]:
+    """The params of the calls in flight; none if there are too many."""
+    every = [one for of_call in params for one in of_call]
+    fit = len(every) <= MAX_CANDIDATES and sum(len(one or b"") for one in every) <= MAX_PARAMS
+    return params if fit else ()
 
 
 def _refused(f: Frame, fault: str) -> Effects:

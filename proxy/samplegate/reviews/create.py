@@ -21,7 +21,7 @@ from samplegate.policy.facts import Facts
 from samplegate.policy.prompt import BOUND, max_output_tokens
 from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Policy, Prepend, seconds
 from samplegate.protocol.request_state import params_digest
-from samplegate.protocol.requests import Call, Request
+from samplegate.protocol.requests import Call, Origin, Request
 from samplegate.protocol.rounds import Round
 from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews.review import EditBounds, Review, Unsent
@@ -89,8 +89,8 @@ def digest(
     """A review's digest: ``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII).
 
     ``_meta`` and ``task`` are left out because they differ between retries. ``realm`` distinguishes servers of the same
-    name (``ports.Ports``). ``during`` is the ``call_digest`` of the client's call: "Really delete?" is another question
-    if another thing is deleted.
+    name (``ports.Ports``). ``during`` is the ``calls_digest``: "Really delete?" is another question if another thing is
+    deleted.
     """
     bound = {
         "server": server,
@@ -106,6 +106,18 @@ def digest(
     }
     text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def calls_digest(origin: Origin, round: str) -> str:
+    """The digest of the calls in flight to which a request of ``round`` may belong; "" without one. If their params are
+    not kept, it is that of this round only, so that no other request gets the verdict."""
+    params = [one for of_call in origin.params for one in of_call]
+    if origin.calls and (not params or None in params):
+        return f"round {round}"
+    digests = sorted(map(call_digest, params))
+    if len(digests) < 2:
+        return "".join(digests)
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def call_digest(params: bytes | None) -> str:
@@ -231,7 +243,7 @@ def _digest(
     origin = at.round.origin
     return digest(
         server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls,
-        during=call_digest(at.round.arguments),
+        during=calls_digest(origin, at.round.id),
         reviewer=reviewer, params=params, models=models, answer=answer,
     )  # fmt: skip
 

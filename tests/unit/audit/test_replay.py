@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from samplegate.audit import replay as replaying
+from samplegate.audit.record import MAX_ARGUMENTS
 from samplegate.audit.replay import Changed, ReplayedDecision, Same, Undetermined, replay
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import load
+from samplegate.policy.redaction import of_patterns
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
 from samplegate.policytest.compare import step_request
 from samplegate.policytest.load import load_cases
@@ -64,6 +67,43 @@ class TestWithContents:
     def test_the_call_it_was_asked_during_counts(self) -> None:
         old = logged.line(logged.record(compiled(ALLOW), sampling("hi", tool("rm"))))
         assert isinstance(replay(compiled(refused("no", kind="sampling", tool="rm"), ALLOW), old), Changed)
+
+    @pytest.mark.parametrize("policy", ["match", "answer"])
+    @pytest.mark.parametrize(
+        ("params", "more"),
+        [
+            ([b'{"arguments":{"ok":true,"token":"x"}}'], {}),
+            ([b'{"arguments":{"ok":true,"said":"TCK-1"}}'], {"redactor": of_patterns({"ticket": "TCK-[0-9]"})}),
+            ([b'{"arguments":{"ok":true,"said":"\\ud800"}}'], {}),
+            ([None], {}),
+            ([b'{"arguments":{"ok":true,"said":"%s"}}' % (b"x" * MAX_ARGUMENTS)], {}),
+        ],
+        ids=["secret name", "secret", "surrogate", "not kept", "large"],
+    )
+    def test_arguments_that_the_record_lacks_are_not_guessed(
+        self, policy: str, params: list[bytes | None], more: dict[str, Any]
+    ) -> None:
+        rule = (
+            answers({"confirm": {"from": "arguments.ok"}})
+            if policy == "answer"
+            else AnswerRule(
+                name="r", match=Match(kind="elicitation", arguments={"ok": True}), content={"confirm": True}
+            )
+        )
+        asked = form(tool("t"), confirm="boolean")
+        asked = msgspec.structs.replace(asked, origin=msgspec.structs.replace(asked.origin, params=(tuple(params),)))
+        line = logged.line(logged.record(compiled(rule), asked, **more))
+        assert isinstance(replay(compiled(rule), line), Same | Undetermined)
+        deny = refused("no", kind="elicitation", arguments={"ok": False})
+        line = logged.line(logged.record(compiled(deny), asked, **more))
+        assert isinstance(replay(compiled(deny), line), Same | Undetermined)
+
+    def test_an_emoji_in_an_argument_is_in_the_record(self) -> None:
+        rule = refused("no", kind="elicitation", arguments={"a": "\N{SPARKLES}"})
+        asked = form(tool("t"), confirm="boolean")
+        params = ((b'{"arguments":{"a":"\\u2728"}}', b'{"arguments":{"a":"\\ud83d\\ude00"}}'),)
+        asked = msgspec.structs.replace(asked, origin=msgspec.structs.replace(asked.origin, params=params))
+        assert Same() == replay(compiled(rule), logged.line(logged.record(compiled(rule), asked)))
 
     def test_cancel_instead_of_decline_is_a_change(self) -> None:
         old = logged.line(logged.record(compiled(refused("no", kind="elicitation")), form(a="string")))

@@ -443,6 +443,7 @@ rules:
         (['{"path": "/srv/../x"}'], ["arguments.force: not set", "arguments.path: '/srv/../x' is not under /srv"]),
         (['{"path": "/srv/x"}', '{"path": 5}'], ["not set", "5 is not under /srv (one of 2 calls in flight)"]),
         (['{"force": 1}'], ["used"]),
+        (['{"path": "/etc/x", "path": "/srv/x"}'], ["used"]),
         ([], ["used"]),
     ],
 )
@@ -457,7 +458,9 @@ def test_why_arguments_do_not_match_is_told(run: Run, write: Write, arguments: l
     assert all(text in line for text, line in zip(told, rules, strict=True)), rules
 
 
-@pytest.mark.parametrize(("text", "why"), [("[1]", "is not a JSON object"), ("{", "is not JSON")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("[1]", "is not a JSON object"), ("{", "is not JSON"), ("[" * 99_999, "is not JSON")]
+)
 def test_arguments_that_are_no_object_leave_with_two(
     run: Run, write: Write, capsys: pytest.CaptureFixture[str], text: str, why: str
 ) -> None:

@@ -330,6 +330,10 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
             ),
         ),
         (
+            "sampling: a\n    expect: {effect: none}\n    arguments: {a: 1}",
+            ":2:5: cases.0: arguments: no call is in flight; add a tool, or remove the arguments",
+        ),
+        (
             "sampling: a\n    expect: {effect: none}\n    call: x",
             ":5:11: cases.0.call: no call is in flight, so there is none to name; add a tool or a method",
         ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.protocol import session_state
+from samplegate.protocol import server_requests, session_state
 from samplegate.protocol.rounds import Note, Open, ToClient, ToServer
 from tests.fakes.dialogue import ANSWER, CAPABILITIES, FORWARD, META, Dialogue, one, request, result
 
@@ -104,6 +104,37 @@ def test_pushed_requests_are_refused_beyond_the_bound_and_counted_until_they_are
     for id in range(2):
         d.server({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": f"p{id}"}})
     assert 0 == d.session.state.held
+
+
+def test_the_params_of_calls_count_with_each_request_that_may_belong_to_them() -> None:
+    """They live as long as it does, although the calls may end before it."""
+    d = Dialogue(FORWARD)
+    d.open_legacy(sampling={})
+    message = {"role": "user", "content": {"type": "text", "text": "?"}}
+    for id in (1, 2):
+        d.client(request(id, "tools/call", name="t", arguments={"text": TEXT[:500_000]}))
+    refused: list[str] = []
+    for id in range(6):
+        out = d.server(request(f"p{id}", "sampling/createMessage", messages=[message], maxTokens=5))
+        refused += _refusals(out, -1)
+    for id in (1, 2):
+        d.server(result(id, content=[]))
+    assert 3_900_000 < d.session.state.held <= session_state.MAX_PUSH_BYTES
+    assert [session_state.PUSHES_FULL] * 2 == refused
+
+
+@pytest.mark.parametrize(("calls", "size", "kept"), [(2, 10, True), (65, 10, False), (3, 40_000, False)])
+def test_the_params_of_very_many_or_very_large_calls_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch, calls: int, size: int, kept: bool
+) -> None:
+    monkeypatch.setattr(server_requests, "MAX_PARAMS", 100_000)
+    d = Dialogue(FORWARD)
+    d.open_legacy(sampling={})
+    for id in range(calls):
+        d.client(request(id, "tools/call", name="t", arguments={"text": TEXT[:size], "id": id}))
+    message = {"role": "user", "content": {"type": "text", "text": "?"}}
+    opened = one(d.server(request("p", "sampling/createMessage", messages=[message], maxTokens=5)), Open)
+    assert (calls,) * kept == tuple(map(len, opened.round.origin.params))
 
 
 def test_where_others_fill_the_process_only_small_calls_go_on() -> None:

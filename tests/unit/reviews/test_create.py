@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.protocol.requests import Call
-from samplegate.reviews.create import call_digest, digest
+from samplegate.protocol.requests import Call, Origin
+from samplegate.reviews.create import call_digest, calls_digest, digest
 from tests.fakes.reviews import said
 
 GIVEN: dict[str, Any] = {
@@ -74,6 +74,27 @@ def test_a_call_is_known_by_what_it_was_made_with_and_not_by_what_differs_from_t
         b'{"arguments":{"what":"staging"},"name":"purge","requestState":"s","_meta":{"progressToken":2}}'
     )
     assert first != call_digest(b'{"name":"purge","arguments":{"what":"production"}}')
+
+
+ONE, OTHER = b'{"name":"t","arguments":{"p":1}}', b'{"name":"t","arguments":{"p":2}}'
+
+
+def origin(*params: bytes | None) -> Origin:
+    calls = (Call("tools/call", "t"),) if params else ()
+    return Origin("s", "c", "legacy", "2025-11-25", calls, params=(params,) if params else ())
+
+
+def test_several_calls_are_bound_with_their_arguments_in_any_order() -> None:
+    assert calls_digest(origin(ONE, OTHER), "1") == calls_digest(origin(OTHER, ONE), "2")
+    every = [calls_digest(origin(*params), "1") for params in ([], [ONE], [OTHER], [ONE, OTHER], [ONE, ONE])]
+    assert len(every) == len(set(every))
+    assert ["", call_digest(ONE)] == every[:2]
+
+
+def test_a_call_that_was_not_kept_binds_a_verdict_to_its_round() -> None:
+    unknown = Origin("s", "c", "legacy", "2025-11-25", (Call("tools/call", "t"),))
+    for each in (unknown, origin(None), origin(ONE, None)):
+        assert calls_digest(each, "1") != calls_digest(each, "2")
 
 
 def test_a_call_without_a_canonical_form_is_bound_as_it_stands() -> None:

@@ -223,6 +223,12 @@ def _url(draft: Draft, path: Path, match: Match) -> None:
 def _call(draft: Draft, path: Path, match: Match) -> None:
     """Check `tool` and `method` against the calls that can be in flight."""
     tools = [match.tool] if isinstance(match.tool, str) else match.tool or []
+    if match.arguments is not None and tools == [NO_CALL_NAME]:
+        draft.problem(
+            (*path, "arguments"),
+            "`tool: none` means that no call is in flight, so there are no arguments; remove one of the two",
+            key=True,
+        )
     if match.method is None or not draft.sound(*path, "method"):
         return
     test, _ = globs(match.method)
@@ -236,6 +242,12 @@ def _call(draft: Draft, path: Path, match: Match) -> None:
         draft.problem(
             (*path, "tool"),
             f"only tools/call has a tool, but the match has `method: {methods[0]}`; remove one of the two",
+            key=True,
+        )
+    elif match.arguments is not None and methods == ["resources/read"]:
+        draft.problem(
+            (*path, "arguments"),
+            "resources/read has no arguments, so nothing can match; remove one of the two",
             key=True,
         )
     elif tools == [NO_CALL_NAME]:
@@ -292,6 +304,8 @@ def warn_of_path_globs(draft: Draft, path: Path, match: Match) -> None:
                     f"{quoted(value)} compares text: `*` also matches `/` and `..`, so that paths elsewhere may match;"
                     " use `under` for a folder",
                 )
+    if match.not_ is not None:
+        warn_of_path_globs(draft, (*path, "not"), match.not_)
 
 
 def _fields(draft: Draft, path: Path, match: Match) -> None:
@@ -327,11 +341,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
 def _shape(rule: Rule) -> _Shape:
     match = rule.match
-    conditions = {
-        name: _comparable(name, getattr(match, name))
-        for name in match.__struct_fields__
-        if getattr(match, name) is not None
-    }
+    conditions = _conditions(match)
     given = tuple(
         (name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value.names)
     )
@@ -359,12 +369,20 @@ class _Names(NamedTuple):
     has_glob: bool
 
 
+def _conditions(match: Match) -> dict[str, Any]:
+    """The conditions of a match, in a form that can be compared."""
+    given = {name: getattr(match, name) for name in match.__struct_fields__}
+    return {name: _comparable(name, value) for name, value in given.items() if value is not None}
+
+
 def _comparable(name: str, value: Any) -> Any:
     if name in TABLE and TABLE[name].compared in ("names", "parts"):
         names = frozenset([value] if isinstance(value, str) else value)
         return _Names(names, any(map(is_glob, names)))
     if name == "arguments":
         return {path: _strict(wanted) for path, wanted in value.items()}
+    if isinstance(value, Match):
+        return _conditions(value)
     return frozenset(value) if isinstance(value, list) else value
 
 
