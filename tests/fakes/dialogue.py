@@ -14,7 +14,7 @@ from samplegate.policy.decide import decide
 from samplegate.policy.decisions import Decision, Situation
 from samplegate.policy.match import compile_policy
 from samplegate.policy.schema import Policy
-from samplegate.protocol.outcomes import Answered, Outcome
+from samplegate.protocol.outcomes import Answered, Outcome, SealedDecision
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import (
     Conclusion,
@@ -23,7 +23,6 @@ from samplegate.protocol.rounds import (
     Open,
     Release,
     Round,
-    SealedDecision,
     Settled,
     ToClient,
     ToServer,

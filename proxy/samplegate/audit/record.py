@@ -37,7 +37,7 @@ from samplegate.reviews.review import Review
 from samplegate.secret_names import secret_fields, without_secrets
 
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
-Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
+Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked", "task"]
 Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded", "put_off"]
 """The outcome of a request. ``forwarded`` is the first of a modern forward's two records. ``put_off`` is the first
 record if a model has answered, but the call is put off while a reviewer sees the answer. The second follows at the
@@ -177,7 +177,8 @@ MEMBERS: Final[Mapping[str, str]] = {
     "revision": "The protocol version.",
     "door": (
         "How the request arrived: `push` (a request from the server), `input_required` (a result that asks for input),"
-        " `url_error` (a URL in an error) or `unasked` (unsolicited answers from a client)."
+        " `url_error` (a URL in an error), `unasked` (unsolicited answers from a client) or `task` (a task that asks"
+        " for input)."
     ),
     "round": "The input round, shared by all its requests.",
     "key": "The request's key in its input round, which the server chose.",

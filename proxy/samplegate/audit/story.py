@@ -97,6 +97,11 @@ def explanation(line: DecisionLine) -> str:
         case "forwarded":
             if line.door == "url_error":
                 return "A rule forwarded the request: the client got the server's error with the URL."
+            if line.door == "task":
+                return (
+                    "A rule forwarded the request, and the client was asked. No answer is recorded: the client has not"
+                    " answered with `tasks/update`, or the task ended first."
+                )
             return (
                 "A rule forwarded the request, and the client was asked. No answer is recorded: the client has not"
                 " retried its call, or the call ended first."
@@ -176,4 +181,5 @@ def server_got(line: DecisionLine) -> str:
     if line.door == "push":
         own = line.reason == Reason.CLIENT and line.fits is None
         return "the client's own error" if own else "an error with the reason and this ID"
-    return "no answer: its call ended with an error that has this ID"
+    what = "task" if line.door == "task" else "call"
+    return f"no answer: its {what} ended with an error that has this ID"

@@ -7,6 +7,7 @@ gate fails closed: any failure here is Unanswered, never an allow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import anyio
 import msgspec
@@ -32,9 +33,15 @@ from samplegate.limits.brakes import BrakeState, brake_key, digest
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import CompiledPolicy, decide
 from samplegate.policy.decisions import Decision, DenyAs, Escalated, Forwarded, Situation, refusal
-from samplegate.protocol.outcomes import Answered, Outcome, Reason, Unanswered, Withdrawn
+from samplegate.protocol.outcomes import Answered, Outcome, Reason, SealedDecision, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Request
-from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, SealedDecision, Settled
+from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, Settled
+
+REFUSED: Final = {
+    Reason.ROUNDS: "the server sent too many requests in one call",
+    Reason.ERROR: "the gate ended after it had asked a model, and asks no model twice",
+}
+"""What is recorded of a request that the session refuses."""
 
 
 class Gate:
@@ -167,7 +174,7 @@ class Gate:
     async def _decide(self, pending: PendingRequest, size: int) -> Decision:
         round, item = pending.round, pending.item
         if item.refused is not None:
-            return left_open(item.refused, "the server sent too many requests in one call")
+            return left_open(item.refused, REFUSED[item.refused])
         if isinstance(item.request, BadRequest):
             return left_open(Reason.MALFORMED, item.request.message)
         situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
@@ -286,7 +293,7 @@ class Gate:
             return await self._put_off(round, requests, done)
         done |= withdrawn_outcomes({key: one for key, one in done.items() if requests[key].put_off})
         done = {key: in_force(requests[key], one) for key, one in done.items()}
-        if round.door == "input_required":
+        if round.is_joint:
             done = withdraw_rest(requests, done)
         return Settled(await record(requests, done))
 
@@ -297,7 +304,7 @@ class Gate:
         async def one(pending: PendingRequest) -> None:
             nonlocal ended
             came = done[pending.key] = await self._act(pending)
-            if pending.round.door == "input_required" and blocks(pending.item, came.outcome) and not pending.put_off:
+            if pending.round.is_joint and blocks(pending.item, came.outcome) and not pending.put_off:
                 ended = True
                 group.cancel_scope.cancel()
 

@@ -105,6 +105,9 @@ class Ports(msgspec.Struct, frozen=True):
     replay: Replay | None = None
     """Answer a request that a rule forwards, in place of the client, from a cassette; the params are as recorded. It
     returns the result, or the reason for none. None: the client is asked."""
+    pay: Callable[[Round, str], Awaitable[None]] | None = None
+    """Note that a model is about to be asked for a request of a task, so that no process asks again after a kill.
+    Raises Unavailable."""
     reviews: ReviewPort | None = None
     """None without a store for reviews: escalated requests are then Unanswered."""
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None

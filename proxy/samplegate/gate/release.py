@@ -56,7 +56,7 @@ async def _use_verdicts(
         key for key, one in done.items() if _uses_verdicts(one, requests[key]) and out[key].outcome is one.outcome
     ]
     released = [key for key in spends if isinstance(done[key].outcome, Answered | Denied)]
-    if any(one.round.door == "input_required" and blocks(one.item, out[key].outcome) for key, one in requests.items()):
+    if any(one.round.is_joint and blocks(one.item, out[key].outcome) for key, one in requests.items()):
         # the call ends: of the verdicts, the server gets only the one that ends it
         spends = [key for key in spends if not isinstance(done[key].outcome, Answered)]
     with anyio.CancelScope(shield=True):  # bounded by the store's own timeout; many callers wait for their turn

@@ -29,7 +29,7 @@ from samplegate.policy.decisions import Allowed, Decision, Escalated
 from samplegate.policy.schema import MAX_REVIEW_BYTES, AllowRule, EscalateRule, Stage
 from samplegate.protocol import strictjson
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered
-from samplegate.protocol.rounds import SAMPLING
+from samplegate.protocol.requests import SAMPLING
 from samplegate.reviews import create, edits
 from samplegate.reviews.review import DECIDED, PROGRAMS, Review
 

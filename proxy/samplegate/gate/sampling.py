@@ -16,6 +16,7 @@ import msgspec
 
 from samplegate.audit.record import Attempt, Done
 from samplegate.durations import duration_text
+from samplegate.errors import Unavailable
 from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest, Wait
 from samplegate.policy import cost, redaction
@@ -75,6 +76,8 @@ class _ModelTries:
     async def run(self) -> Done:
         """Ask until a model answers or none is left."""
         self._found("prompt", self._redacted)
+        if (unpaid := await self._pay()) is not None:
+            return self.done(unpaid)
         failed: SampleFailed | None = None
         blocked: Outcome | None = None
         for model in self._allowed.models:
@@ -102,6 +105,17 @@ class _ModelTries:
         again = "" if failed.retry_after is None else f"; retry after {duration_text(failed.retry_after)}"
         reason = Reason.TIMEOUT if failed.failure == "timeout" else Reason.MODEL
         return self.done(Unanswered(reason, detail=f"{failed.failure}: {failed.message}{again}"))
+
+    async def _pay(self) -> Outcome | None:
+        """Note that a task's request is about to cost money; the outcome if that fails."""
+        pending = self._pending
+        if pending.round.task is None or pending.ports.pay is None:
+            return None
+        try:
+            await pending.ports.pay(pending.round, pending.key)
+        except Unavailable as problem:
+            return Unanswered(Reason.ERROR, detail=f"no model was asked: {problem}")
+        return None
 
     async def _prepare_model(self, model: str) -> Outcome | None:
         """Prepare the next model; the outcome if it cannot be asked."""

@@ -66,4 +66,5 @@ def time_left(policy: Policy, round: Round, rule: float | None, now: float) -> f
         give_up_time(server, round.asked, has_token=round.server_has_token),
         give_up_time(policy.client, round.called, has_token=round.client_has_token),
     )
-    return Patience(*ends).limit(rule, now)
+    left = None if round.until is None else round.until - now
+    return min((each for each in (Patience(*ends).limit(rule, now), left) if each is not None), default=None)

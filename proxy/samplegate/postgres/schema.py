@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 SCHEMA: Final = "samplegate"
-VERSION: Final = "0001"
+VERSION: Final = "0002"
 """The newest revision in ``migrations/versions``, which this release uses."""
 _LOCK: Final = 0x73616D706C656761  # "samplega": the key of the lock that migrations hold until their commit
 _EXISTS: Final = (
@@ -103,7 +103,7 @@ _GATE_RIGHTS: Final = (
     (
         "GRANT SELECT, INSERT, UPDATE, DELETE ON samplegate.reviews, samplegate.review_events,"
         " samplegate.review_deliveries, samplegate.review_facts, samplegate.accounts, samplegate.slots,"
-        " samplegate.holders TO {role}"
+        " samplegate.holders, samplegate.tasks TO {role}"
     ),
     "GRANT SELECT, INSERT ON samplegate.decisions TO {role}",
     "GRANT SELECT ON samplegate.version, samplegate.compatibility TO {role}",

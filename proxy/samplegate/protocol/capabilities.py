@@ -51,7 +51,8 @@ def declared_by(raw: bytes | None) -> ClientCapabilities:
     elicitation = _object(raw, "elicitation")
     modes = {} if elicitation is None else _plain(elicitation, _MODES)
     sub = {} if sampling is None else _plain(sampling, _SUB)
-    _plain(_object(raw, "extensions") or b"{}", _EXTENSIONS)
+    extensions = _object(raw, "extensions") or b"{}"
+    _plain(extensions, _EXTENSIONS)
     return ClientCapabilities(
         sampling=sampling is not None,
         sampling_tools="tools" in sub,
@@ -59,6 +60,7 @@ def declared_by(raw: bytes | None) -> ClientCapabilities:
         form=elicitation is not None and ("form" in modes or "url" not in modes),  # T24: {} is form only
         url="url" in modes,
         roots="roots" in at,
+        tasks=_object(extensions, TASKS_EXTENSION) is not None,
     )
 
 
@@ -75,15 +77,18 @@ def _object(raw: bytes, name: str) -> bytes | None:
     return value if value is not None and value[:1] == b"{" else None
 
 
-def rewrite(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+def rewrite(
+    raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str, *, tasks: bool = False
+) -> bytes:
     """The capabilities that the gate declares to the server: sampling and elicitation as offered, the rest as received.
 
-    Whatever would bypass the policy is removed.
+    Whatever would bypass the policy is removed. ``tasks``: whether the Tasks extension passes.
     """
     text = raw if raw is not None and raw[:1] == b"{" else b"{}"
     text = _sampling(text, client, offer, revision)
     text = _elicitation(text, client, offer, revision)
-    return _tasks(text)
+    text = _legacy_tasks(text)
+    return text if tasks and client.tasks else without_tasks_extension(text)
 
 
 def _sampling(text: bytes, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
@@ -109,12 +114,12 @@ def _elicitation(text: bytes, client: ClientCapabilities, offer: Offer, revision
     return splice(text, ("elicitation",), b"{" + b",".join(parts) + b"}")
 
 
-def _tasks(text: bytes) -> bytes:
-    """Remove tasks for sampling and elicitation, because requests in tasks would bypass the policy (R106, R108)."""
+def _legacy_tasks(text: bytes) -> bytes:
+    """Remove legacy tasks for sampling and elicitation, because requests in them would bypass the policy (R106)."""
     for kind in ("sampling", "elicitation"):
         if lookup(text, "tasks", "requests", kind) is not None:
             text = splice(text, ("tasks", "requests", kind), None)
-    return without_tasks_extension(text)
+    return text
 
 
 def without_tasks_extension(capabilities: bytes) -> bytes:
@@ -196,7 +201,7 @@ class Declarations(msgspec.Struct, eq=False):
         revision, client = rawjson.string(version) or "", declared_by(raw)
         # without the member, nothing is declared (R49, R61)
         offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
-        wanted = None if raw is None else rewrite(raw, client, offer, revision)
+        wanted = None if raw is None else rewrite(raw, client, offer, revision, tasks=self.state.tasks)
         withheld = tuple(withheld_from(client, offer, revision))
         return Declaration(self.state.policy, revision, client, offer, wanted if wanted != raw else None, withheld)
 

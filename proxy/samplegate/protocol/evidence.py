@@ -19,7 +19,8 @@ import msgspec
 
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import Frame
-from samplegate.protocol.rounds import ELICITATION, ROOTS, SAMPLING, Effect, Note
+from samplegate.protocol.requests import ELICITATION, ROOTS, SAMPLING
+from samplegate.protocol.rounds import Effect, Note
 from samplegate.protocol.session_state import Pending, SessionState
 
 PUSHED: Final = "server.pushed"

@@ -19,14 +19,11 @@ from samplegate.protocol import capabilities, frames, rawjson, request_state, re
 from samplegate.protocol.capabilities import Declarations
 from samplegate.protocol.evidence import EvidenceObserver
 from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, Frame
-from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
-from samplegate.protocol.requests import BadRequest, Kind
+from samplegate.protocol.outcomes import Answered, Reason, Withdrawn
+from samplegate.protocol.requests import ELICITATION, ROOTS, SAMPLING, BadRequest, Kind
 from samplegate.protocol.results import second_reading
 from samplegate.protocol.rounds import (
-    ELICITATION,
     PARKS,
-    ROOTS,
-    SAMPLING,
     Effects,
     ForwardRound,
     Item,
@@ -43,14 +40,17 @@ from samplegate.protocol.rounds import (
 from samplegate.protocol.session_state import (
     ANSWERS,
     DISCOVER,
+    LISTEN,
     MAX_WAITS,
     Pending,
     PollBackoff,
+    Routes,
     SessionState,
     call_and_token,
     parsed_size,
     with_client_id,
 )
+from samplegate.protocol.tasks import Tasks
 
 
 class ReopenedRound(msgspec.Struct, frozen=True):
@@ -228,40 +228,6 @@ def has_answers(params: rawjson.Object) -> bool:
     return not ANSWERS.isdisjoint(params.members)
 
 
-def is_withdrawn(settled: Settled) -> bool:
-    """Whether the round ended only because its sender or caller cancelled it."""
-    outcomes = [release.outcome for release in settled.releases.values()]
-    return any(isinstance(one, Withdrawn) for one in outcomes) and all(
-        isinstance(one, Withdrawn | Answered) for one in outcomes
-    )
-
-
-def responses(round: Round, settled: Settled) -> bytes | tuple[str, Release]:
-    """``inputResponses`` as raw JSON; or the kind and the release of the key that can only end the call."""
-    entries: dict[str, bytes] = {}
-    for key, item in round.items.items():
-        release = settled.releases[key]
-        entry = None if isinstance(release.outcome, Withdrawn) else results.nested(item.kind, release)
-        if entry is None:
-            return _blocking(round, settled)
-        entries[key] = entry
-    for key in round.roots:
-        reply = None if round.returned is None else round.returned.replies.get(key)
-        if reply is None:
-            return "roots", Release(Unanswered(Reason.CLIENT), "")
-        entries[key] = reply
-    return rawjson.object_of(entries)
-
-
-def _blocking(round: Round, settled: Settled) -> tuple[str, Release]:
-    """The key that ends the call: the first without a form in ``inputResponses`` that is not withdrawn."""
-    for key, item in round.items.items():
-        release = settled.releases[key]
-        if not isinstance(release.outcome, Withdrawn) and results.nested(item.kind, release) is None:
-            return item.kind, release
-    return "input", Release(Unanswered(Reason.ERROR), "")
-
-
 MAX_ROUNDS: Final = 10  # input rounds in one call, as the SDKs' own clients count (R66)
 
 
@@ -278,12 +244,13 @@ class PendingRound(msgspec.Struct, eq=False):
 class Exchange:
     """The modern calls of a session."""
 
-    def __init__(self, state: SessionState, witness: EvidenceObserver, parks: int = PARKS) -> None:
+    def __init__(self, state: SessionState, witness: EvidenceObserver, routes: Routes, parks: int = PARKS) -> None:
         """``parks`` is how often one call may be put off."""
         self.state = state
         self._evidence = witness
         self.open: dict[str, PendingRound] = {}
         self.unasked = UnsolicitedAnswers(state)
+        self.tasks = Tasks(state, routes)
         self._declarations = Declarations(state)
         self.pauses = PollBackoff(state)
         self._parks = parks
@@ -294,16 +261,6 @@ class Exchange:
     def request(self, stream: int, f: Frame, meta: rawjson.Object, now: float) -> Effects:
         """Process a request with the modern envelope: insert our capabilities, and check the answers in it."""
         assert f.id is not None
-        if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
-            return [
-                ToClient(
-                    stream,
-                    frames.error(
-                        f.id, results.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"
-                    ),
-                    True,
-                )
-            ]
         call, token = call_and_token(f, modern=True)
         caller = self.state.caller_on(stream)
         declaration = self._declarations.of(meta, call, caller)
@@ -332,6 +289,10 @@ class Exchange:
             pending.params = bytes(params.text) if params is not None else f.payload
             pending.size += len(pending.params or b"")
         notes = self._declarations.withheld(declaration, call, caller)
+        if f.method.startswith("tasks/"):
+            return [*notes, *self.tasks.request(pending, f, params)]
+        if f.method == LISTEN and (subscribed := self.tasks.subscribe(pending, f, params)) is not None:
+            return [*notes, *subscribed]
         if f.method in CALLS and not ANSWERS.isdisjoint(f.object.members):
             return [*notes, *self._returns(pending, params or f.object, f, now)]
         return [*notes, *self.state.send(pending, f, params)]
@@ -370,11 +331,14 @@ class Exchange:
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
         """Effects of a modern result that does not simply pass on; None for all others."""
+        if pending.task is not None:
+            return self.tasks.answered(pending, f)
         kind = server_requests.result_type(f.object)
         if kind == "task":
+            created = self.tasks.created(pending, f)
             return [
                 *self._evidence.asked(pending),
-                *self._fail(pending, "the server turned the call into a task, but tasks were not offered"),
+                *(self._fail(pending, created) if isinstance(created, str) else created),
             ]
         if kind != server_requests.INPUT_REQUIRED:
             return self._discovered(pending, f) if pending.method == DISCOVER else None
@@ -444,7 +408,7 @@ class Exchange:
     def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
         """Pass on a server's discovery result without the Tasks extension (R108)."""
         raw = f.lookup("capabilities")
-        if raw is None or (without := capabilities.without_tasks_extension(raw)) == raw:
+        if raw is None or self.state.tasks or (without := capabilities.without_tasks_extension(raw)) == raw:
             return None
         self.state.inflight.remove(pending)
         f = with_client_id(pending, f.changed(payload=f.object.changed({"capabilities": without})))
@@ -490,11 +454,13 @@ class Exchange:
 
     def _settled(self, asked: PendingRound, settled: Settled) -> Effects:
         pending = asked.pending
-        if is_withdrawn(settled):
+        if results.is_withdrawn(settled):
             self.state.inflight.remove(pending)
             return [Over(pending.stream, pending.id)]
-        found = responses(asked.round, settled)
-        return self._retry(pending, found, asked.state) if isinstance(found, bytes) else self._end(pending, *found)
+        found = results.responses(asked.round, settled)
+        if isinstance(found, tuple):
+            return self._end(pending, *found)
+        return self._retry(pending, rawjson.object_of(found), asked.state)
 
     def _end(self, pending: Pending, kind: str, release: Release) -> Effects:
         self.state.inflight.remove(pending)
@@ -529,6 +495,8 @@ class Exchange:
         """Withdraw the round of a cancelled call; None if the call is with the server, which then must be notified."""
         if pending.round is None:
             return None
+        if pending.task is not None:
+            return self.tasks.cancelled(pending)
         if self.pauses.over(pending.round) is not None:
             return []
         return None if self.open.pop(pending.round, None) is None else [Withdraw(pending.round)]
@@ -538,7 +506,7 @@ class Exchange:
 
         Pauses are dropped, and later warnings about withheld capabilities are logged again.
         """
-        rounds = [*self.open, *self.unasked.end()]
+        rounds = [*self.open, *self.unasked.end(), *self.tasks.end()]
         self.open.clear()
         self.pauses.waiting.clear()
         self._declarations = Declarations(self.state)

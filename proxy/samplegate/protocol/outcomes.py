@@ -1,7 +1,9 @@
-"""Pure. Outcomes of a request: answered, denied, not answered or withdrawn, with the reason and who decided."""
+"""Pure. Outcomes of a request: answered, denied, not answered or withdrawn, with the reason and who decided. Also the
+decision about a request whose outcome comes later."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -66,3 +68,18 @@ class Withdrawn(msgspec.Struct, frozen=True):
 
 
 Outcome: TypeAlias = Answered | Denied | Unanswered | Withdrawn
+
+
+class SealedDecision(msgspec.Struct, frozen=True):
+    """The decision for a key when its round was sealed, so that its return is recorded under the same name."""
+
+    decision_id: str
+    effect: str
+    rule: str | None
+    verify: bool = False
+    timeout: float | None = None
+    """The client's timeout from the rule, in seconds."""
+    late: bool = False
+    """Set at the return: the client took longer than ``timeout``."""
+    reviews: Mapping[str, str] = {}
+    """The reviews opened or joined for the key, by stage and rule (``PendingRequest.reviews``)."""

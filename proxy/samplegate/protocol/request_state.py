@@ -19,7 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.protocol import rawjson, server_requests
-from samplegate.protocol.rounds import ROOTS, CallDrawn, ForwardRound, Returned, Round, SealedDecision
+from samplegate.protocol.outcomes import SealedDecision
+from samplegate.protocol.requests import ROOTS
+from samplegate.protocol.rounds import CallDrawn, ForwardRound, Returned, Round
 from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session_state import Pending, SessionState
 

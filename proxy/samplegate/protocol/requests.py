@@ -22,6 +22,11 @@ from samplegate.urls import requested_url_error
 Kind: TypeAlias = Literal["sampling", "elicitation"]
 
 
+SAMPLING: Final = "sampling/createMessage"
+ELICITATION: Final = "elicitation/create"
+ROOTS: Final = "roots/list"
+
+
 class Offer(msgspec.Struct, frozen=True):
     """Capabilities that are declared to a server."""
 
@@ -106,6 +111,8 @@ class ClientCapabilities(msgspec.Struct, frozen=True):
     form: bool = False
     url: bool = False
     roots: bool = False
+    tasks: bool = False
+    """The Tasks extension of 2026-07-28."""
 
 
 MAX_MESSAGES: Final = 10_000  # a year's chat; all messages are checked in one go
@@ -258,8 +265,6 @@ def optional(node: Object, name: str, type_: type | tuple[type, ...], what: str,
         del node[name]
 
 
-SAMPLING: Final = "sampling/createMessage"
-ELICITATION: Final = "elicitation/create"
 INVALID_PARAMS: Final = -32602
 METHOD_NOT_FOUND: Final = -32601
 

@@ -13,8 +13,8 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, strictjson
 from samplegate.protocol.frames import META_RELATED_TASK, Era, has_modes
-from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
-from samplegate.protocol.rounds import Release
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.protocol.rounds import Release, Round, Settled
 from samplegate.protocol.strictjson import quoted_name
 
 REJECTED: Final = -1
@@ -169,11 +169,50 @@ def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Re
     """The answer to a client's call that the gate ends: an ``isError`` result for tools/call, else error -1 (R70)."""
     if method != "tools/call":
         return _error(id, REJECTED, kind, release)
+    return frames.result(id, rawjson.dump(refused_call(era, kind, release)))
+
+
+def refused_call(era: Era, kind: str, release: Release) -> dict[str, Any]:
+    """The ``isError`` result of a tools/call that the gate ends."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": sentence(kind, release)}], "isError": True}
     if era == "modern":
         result = {"resultType": "complete", **result}
     mark = {"decided_by": _decided_by(release.outcome), "decision_id": release.decision_id}
-    return frames.result(id, rawjson.dump({**result, "_meta": {PROVENANCE: mark}}))
+    return {**result, "_meta": {PROVENANCE: mark}}
+
+
+def is_withdrawn(settled: Settled) -> bool:
+    """Whether the round ended only because its sender or caller cancelled it."""
+    outcomes = [release.outcome for release in settled.releases.values()]
+    return any(isinstance(one, Withdrawn) for one in outcomes) and all(
+        isinstance(one, Withdrawn | Answered) for one in outcomes
+    )
+
+
+def responses(round: Round, settled: Settled) -> dict[str, bytes] | tuple[str, Release]:
+    """``inputResponses``, raw JSON by key; or the kind and the release of the key that can only end the call."""
+    entries: dict[str, bytes] = {}
+    for key, item in round.items.items():
+        release = settled.releases[key]
+        entry = None if isinstance(release.outcome, Withdrawn) else nested(item.kind, release)
+        if entry is None:
+            return _blocking(round, settled)
+        entries[key] = entry
+    for key in round.roots:
+        reply = None if round.returned is None else round.returned.replies.get(key)
+        if reply is None:
+            return "roots", Release(Unanswered(Reason.CLIENT), "")
+        entries[key] = reply
+    return entries
+
+
+def _blocking(round: Round, settled: Settled) -> tuple[str, Release]:
+    """The key that ends the call: the first without a form in ``inputResponses`` that is not withdrawn."""
+    for key, item in round.items.items():
+        release = settled.releases[key]
+        if not isinstance(release.outcome, Withdrawn) and nested(item.kind, release) is None:
+            return item.kind, release
+    return "input", Release(Unanswered(Reason.ERROR), "")
 
 
 def input_required(id: frames.FrameId, requests: Mapping[str, bytes], state: str) -> bytes:

@@ -11,8 +11,9 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.protocol.frames import Frame
-from samplegate.protocol.outcomes import Outcome, Reason
-from samplegate.protocol.requests import BadRequest, ClientCapabilities, Origin, Request
+from samplegate.protocol.outcomes import Outcome, Reason, SealedDecision
+from samplegate.protocol.requests import SAMPLING, BadRequest, ClientCapabilities, Origin, Request
+from samplegate.protocol.task_state import Change, TaskRecord
 
 PARKS: Final = 9
 """How often one client call may be answered with an ``input_required`` result if the wait could continue.
@@ -23,7 +24,7 @@ question.
 
 
 Side: TypeAlias = Literal["client", "server"]
-Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
+Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked", "task"]
 """How a request arrived.
 
 ``unasked``: answers that a client sends before it was asked. Nothing is decided, but they are recorded before they are
@@ -47,21 +48,6 @@ class Item(msgspec.Struct, frozen=True):
     def kind(self) -> Literal["sampling", "elicitation"]:
         """The kind of the request."""
         return "sampling" if self.method == SAMPLING else "elicitation"
-
-
-class SealedDecision(msgspec.Struct, frozen=True):
-    """The decision for a key when its round was sealed, so that its return is recorded under the same name."""
-
-    decision_id: str
-    effect: str
-    rule: str | None
-    verify: bool = False
-    timeout: float | None = None
-    """The client's timeout from the rule, in seconds."""
-    late: bool = False
-    """Set at the return: the client took longer than ``timeout``."""
-    reviews: Mapping[str, str] = {}
-    """The reviews opened or joined for the key, by stage and rule (``PendingRequest.reviews``)."""
 
 
 class CallDrawn(msgspec.Struct, frozen=True, array_like=True):
@@ -126,6 +112,15 @@ class Round(msgspec.Struct, frozen=True):
     """
     request_id: str | int | None = None
     """The JSON-RPC ID of a pushed request, as the server chose it."""
+    until: float | None = None
+    """The end of the ttl of the round's task, on the session's clock."""
+    task: str | None = None
+    """The ID of the round's task at its server."""
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether a key without a form for its refusal ends the call or the task, and with it all other keys (R70)."""
+        return self.door in ("input_required", "task")
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -243,6 +238,17 @@ class Later(msgspec.Struct, frozen=True):
     token: str
 
 
+class TaskStep(msgspec.Struct, frozen=True):
+    """Read or change the record of a task, then call ``task_stepped(token, record)``. Steps are done in order."""
+
+    token: str
+    id: str
+    """The task's ID at its server."""
+    change: Change
+    create: TaskRecord | None = None
+    """The record of a new task, which is changed before it is stored. A task that exists stays as it is."""
+
+
 class Close(msgspec.Struct, frozen=True):
     """Close the server's stream of the request with this number (R99); 0 closes all streams to the server."""
 
@@ -257,9 +263,5 @@ class Note(msgspec.Struct, frozen=True):
     warn: bool = True
 
 
-Effect: TypeAlias = ToClient | Over | ToServer | Open | Withdraw | ClientReply | Later | Close | Note
+Effect: TypeAlias = ToClient | Over | ToServer | Open | Withdraw | ClientReply | Later | TaskStep | Close | Note
 Effects: TypeAlias = list[Effect]
-
-SAMPLING: Final = "sampling/createMessage"
-ELICITATION: Final = "elicitation/create"
-ROOTS: Final = "roots/list"

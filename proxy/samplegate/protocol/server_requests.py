@@ -16,11 +16,19 @@ import msgspec
 from samplegate.protocol import frames, rawjson, results, strictjson
 from samplegate.protocol.frames import Era, Frame, FrameId
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
-from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest, Offer, Origin, Request, parse
-from samplegate.protocol.rounds import (
+from samplegate.protocol.requests import (
     ELICITATION,
     ROOTS,
     SAMPLING,
+    BadRequest,
+    Call,
+    ElicitationRequest,
+    Offer,
+    Origin,
+    Request,
+    parse,
+)
+from samplegate.protocol.rounds import (
     ClientReply,
     Effects,
     Item,

@@ -54,6 +54,7 @@ from samplegate.protocol.session_state import (
     request_id,
     with_client_id,
 )
+from samplegate.protocol.tasks import NOTIFICATIONS, Found
 
 MAX_BATCH: Final = 1000  # elements
 NESTED_BATCH: Final = Malformed("nested batches are not allowed")
@@ -347,7 +348,7 @@ class Session:
         self.routes = Routes(state, self.progress)
         self.pushes = Pushes(state)
         self._evidence = EvidenceObserver(state)
-        self.exchange = Exchange(state, self._evidence, parks)
+        self.exchange = Exchange(state, self._evidence, self.routes, parks)
         self.url_errors = UrlErrors(state)
         self.handshake = Handshake(state)
         self.passed = PassThrough()
@@ -401,6 +402,13 @@ class Session:
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
         """Apply the gate's conclusion to a round; a round that was withdrawn meanwhile has no effects."""
+        if round in self.exchange.tasks.open:
+            tasks = self.exchange.tasks
+            return (
+                tasks.hand_on(conclusion, round)
+                if isinstance(conclusion, ForwardRound)
+                else tasks.settle(conclusion, round)
+            )
         if isinstance(conclusion, ForwardRound):
             return self.exchange.hand_on(conclusion, round, now) if round in self.exchange.open else []
         if round in self.exchange.open:
@@ -423,6 +431,8 @@ class Session:
 
         ``tokens`` is the number of tokens that the model has written.
         """
+        if round in self.exchange.tasks.open:
+            return self.exchange.tasks.renewed(round) if not tokens else []
         found = self.pushes.beat(round, tokens)
         if found is None:
             asked = self.exchange.open.get(round)
@@ -438,6 +448,10 @@ class Session:
     def due(self, token: str) -> Effects:
         """Handle a ``Later`` whose delay has elapsed."""
         return self.exchange.due(token)
+
+    def task_stepped(self, token: str, found: Found) -> Effects:
+        """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
+        return self.exchange.tasks.stepped(token, found)
 
     def open_calls(self) -> list[OpenCall]:
         """The client's requests without an answer."""
@@ -578,6 +592,8 @@ class Session:
 
     def _server_answers(self, pending: Pending, f: Frame) -> Effects:
         held: Effects | None = None
+        if pending.task is not None and pending.stream == INTERNAL:
+            return self.exchange.tasks.confirmed(pending, f)
         if f.kind == "error":
             held = self.url_errors.arrive(pending, f)
         elif pending.modern:
@@ -624,6 +640,8 @@ class Session:
             return self._cancelling.by_server(stream, f)
         if f.method in server_requests.KINDS:
             return [Note("frame.refused", {"side": "server", "fault": "request without an id"})]
+        if f.method in NOTIFICATIONS and not self.state.revision:
+            return self.exchange.tasks.notified(stream, f)
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
         # the legacy era's notifications/tasks/status asks nothing
         if tasks or f.method == "notifications/tasks":

@@ -119,6 +119,10 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """The part of ``size`` for its open round, or for the server's state during a pause."""
     renewed: bool = False
     """Whether the server has shown activity on the request; the next timeout check restarts the wait (R102)."""
+    task: str | None = None
+    """The task that the request names; None for other requests."""
+    answers: tuple[str, ...] = ()
+    """The keys that a ``tasks/update`` of the gate's own answers."""
 
     @property
     def waited_from(self) -> float:
@@ -568,6 +572,25 @@ class Routes(msgspec.Struct, eq=False):
             )
         ]
 
+    def listen_of(self, stream: int, f: Frame) -> Pending | None:
+        """The listen to which a notification belongs: the one that it names, that of its stream, or the only one."""
+        inflight = self.state.inflight
+        raw = f.meta.raw(META_SUBSCRIPTION)
+        if raw is not None:
+            id = frames.plain_id(raw)
+            return None if id is None else inflight.wire.get(id)
+        if stream:
+            return inflight.numbered.get(stream)
+        listens = [pending for pending in inflight.wire.values() if pending.method == LISTEN]
+        return listens[0] if len(listens) == 1 else None
+
+    def on_listen(self, pending: Pending, f: Frame) -> Effects:
+        """Pass a notification of a listen to its client, under the client's id (R77)."""
+        line = f.raw
+        if pending.id != pending.wire_id and f.meta.raw(META_SUBSCRIPTION) is not None:
+            line = rawjson.splice(line, ("params", META, META_SUBSCRIPTION), rawjson.dump(pending.id))
+        return [ToClient(pending.stream, line)]
+
     def _message(self, f: Frame) -> Effects:
         """Route a log message that names no request.
 
@@ -649,6 +672,8 @@ class SessionState(msgspec.Struct, eq=False):
 
     In the modern era, closing that stream cancels the call (R99).
     """
+    tasks: bool = False
+    """Whether the Tasks extension passes: both sides speak 2026-07-28, and there is a store for tasks."""
     outlived: bool = False
     """Whether the client's streams outlive the server's side; waiting clients then get an error when it ends."""
     callers: dict[int, str] = msgspec.field(default_factory=dict)

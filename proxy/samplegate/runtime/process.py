@@ -40,6 +40,7 @@ from samplegate.telemetry.metrics import Metrics
 from samplegate.telemetry.observers import LimitMetrics, Tally
 
 if TYPE_CHECKING:
+    from samplegate.tasks.store import TaskStore
     from samplegate.telemetry.otlp import Traces
 
 
@@ -123,12 +124,20 @@ class ProcessContext:
             rules.compiled.limit_specs, state=state, clock=time.time, log=log, run=self.run, database=database
         )
         self.brakes = BrakeState(rules.compiled.policy.brakes)
+        self._tasks: TaskStore | None = None
         self.reviews: ReviewPort | None = None
         """The review service, if the process has one."""
         self._conversations: set[ReloadTarget] = set()
         self._retired: set[Rules] = set()
         rules.models.report_failed_starts(self._worker_failed)
         self.publish()
+
+    @property
+    def tasks(self) -> TaskStore:
+        """The store for tasks of servers at a URL, which outlive the process."""
+        if self._tasks is None:
+            self._tasks = _task_store(self.state, self.database)
+        return self._tasks
 
     def enter(self, conversation: ReloadTarget) -> None:
         """Register a conversation, which is notified of reloads until ``leave``."""
@@ -215,9 +224,25 @@ class ProcessContext:
         for rules in (self.rules, *self._retired):
             await rules.models.aclose()
         await self.admission.aclose()
+        if self._tasks is not None:
+            self._tasks.close()
         await self.decisions.aclose()
         if self.traces is not None:
             self.traces.close(LAST_SPANS)
+
+
+def _task_store(state: Path, database: str | None) -> TaskStore:
+    from samplegate.tasks.store import MemoryTasks, SqlTasks
+
+    if database is not None:
+        from samplegate.tasks.postgres_table import PostgresTable
+
+        return SqlTasks(lambda: PostgresTable(database))
+    if state == Path():
+        return MemoryTasks()
+    from samplegate.tasks.sqlite_table import SqliteTable
+
+    return SqlTasks(lambda: SqliteTable(state))
 
 
 def load_policy(

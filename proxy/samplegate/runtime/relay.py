@@ -9,6 +9,7 @@ process continue.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, assert_never
@@ -19,6 +20,7 @@ import anyio.lowlevel
 import msgspec
 
 from samplegate.durations import duration_text
+from samplegate.errors import Unavailable
 from samplegate.protocol import frames
 from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.frames import Frame
@@ -37,11 +39,13 @@ from samplegate.protocol.rounds import (
     Round,
     Settled,
     Side,
+    TaskStep,
     ToClient,
     ToServer,
     Withdraw,
 )
 from samplegate.protocol.session_state import OpenCall
+from samplegate.protocol.task_state import TaskRecord
 from samplegate.runtime.flow import (
     ClientEnd,
     InputClosedClient,
@@ -137,7 +141,9 @@ class Relay:
         clock: Callable[[], float],
         note: Callable[[Note], None],
         beat: float = BEAT,
+        tasks: Callable[[TaskStep], Awaitable[TaskRecord | None]] | None = None,
     ) -> None:
+        """``tasks`` carries out a step in the store of tasks; it raises Unavailable."""
         self.session = session
         self.clock = clock
         self.note = note
@@ -159,6 +165,9 @@ class Relay:
         self._run_round = run_round
         self._beat = beat
         self._rounds: dict[str, RunningRound] = {}
+        self._tasks = tasks
+        self._steps: deque[TaskStep] = deque()
+        self._stepping = False
         self._group: anyio.abc.TaskGroup | None = None
         self._to_client: ClientEnd = NoClient()
         self._to_server: ServerEnd = NoServer()
@@ -310,14 +319,23 @@ class Relay:
                         running.scope.cancel()
                 case ClientReply():
                     self._replied(effect)
-                case Later():
-                    self.start(self._later, effect)
+                case Later() | TaskStep():
+                    self._do_later(effect)
                 case Note():
                     self.note(effect)
                 case Over() | Close():
                     self._end_stream(effect)
                 case _:
                     assert_never(effect)
+
+    def _do_later(self, effect: Later | TaskStep) -> None:
+        if isinstance(effect, Later):
+            self.start(self._later, effect)
+            return
+        self._steps.append(effect)
+        if not self._stepping:
+            self._stepping = True
+            self.start(self._take_steps)
 
     def _ask_client(self, effect: ToClient, own: bool) -> None:
         """Send the client a request, or the cancellation of one."""
@@ -406,6 +424,27 @@ class Relay:
     async def _later(self, later: Later) -> None:
         await anyio.sleep(later.delay)
         self.guarded("request.failed", lambda: self.session.due(later.token), round=later.token, door="input_required")
+
+    async def _take_steps(self) -> None:
+        """Carry out the waiting steps in order: what a server says of a task must not overtake what it said before."""
+        try:
+            while self._steps:
+                step = self._steps.popleft()
+                found = await self._step(step)
+                go_on = partial(self.session.task_stepped, step.token, found)
+                self.guarded("request.failed", go_on, round=step.token, door="task")
+        finally:
+            self._stepping = False
+
+    async def _step(self, step: TaskStep) -> TaskRecord | str | None:
+        try:
+            return None if self._tasks is None else await self._tasks(step)
+        except Unavailable as problem:
+            self.note(Note("tasks.failed", {"problem": str(problem)}))
+            return "the store of tasks could not be used; see the log"
+        except Exception:
+            self.note(Note("tasks.failed", {"exc_info": True}))
+            return "internal error in the gate; see the log"
 
     async def _report_progress(self) -> None:
         while True:

@@ -28,11 +28,13 @@ from samplegate.protocol.frames import MODERN
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.rawjson import NOT_JSON
 from samplegate.protocol.requests import Offer
-from samplegate.protocol.rounds import Conclusion, Note, Round
+from samplegate.protocol.rounds import Conclusion, Note, Round, TaskStep
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
+from samplegate.protocol.task_state import paying
 from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.runtime.relay import Relay
+from samplegate.tasks.store import MemoryTasks, TaskStore
 from samplegate.telemetry.log import Level
 from samplegate.telemetry.observers import COUNTED, NoteLog
 
@@ -75,8 +77,18 @@ class SessionWiring:
             streams=streams,
             outlived=outlived,
             process_bytes=context.held,
+            tasks=True,
         )
-        self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
+        # a stdio server ends with this process, and with it its tasks
+        self._tasks: TaskStore = context.tasks if streams else MemoryTasks()
+        self._scope = f"{server} {realm}"
+        self.relay = Relay(
+            session(self.state),
+            self._round,
+            clock=time.monotonic,
+            note=self._note,
+            tasks=lambda step: self._tasks.step(self._scope, step),
+        )
         self._rules = context.rules
         self.began = time.monotonic()
         self.rounds: dict[str, Mapping[str, PendingRequest]] = {}
@@ -144,6 +156,7 @@ class SessionWiring:
             realm=self._realm,
             replay=None if context.playback is None else context.playback.answer_forwarded,
             reviews=context.reviews,
+            pay=self._pay,
             trace=None if context.traces is None else partial(context.traces.spans.start, transport=self._transport),
         )
         return Gate(rules.compiled, rules.hash, ports, context.brakes, self.rounds)
@@ -160,6 +173,12 @@ class SessionWiring:
             self.context.open_requests(-len(round.items))
             if rules is not self.context.rules:
                 self.relay.start(self.relay.beside, partial(self.context.retire, rules))
+
+    async def _pay(self, round: Round, key: str) -> None:
+        assert round.task is not None
+        step = TaskStep("", round.task, paying(key, self.state.token))
+        if await self._tasks.step(self._scope, step) is None:
+            raise Unavailable("the task is no longer known")
 
     def _note(self, note: Note) -> None:
         self.notes.count(note)

@@ -68,7 +68,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_rounds_total",
         "counter",
         ("server", "door"),
-        "Input rounds by how the request arrived (door): push, input_required, url_error or unasked (unsolicited"
+        "Input rounds by how the request arrived (door): push, input_required, url_error, task or unasked (unsolicited"
         " answers).",
     ),
     Metric(

@@ -24,7 +24,7 @@ from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol.bridge.legacy_client import LegacyClient
 from samplegate.protocol.bridge.translation import OF_MODERN
-from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, SealedDecision, Unanswered
 from samplegate.protocol.rounds import (
     ClientReply,
     Close,
@@ -36,7 +36,6 @@ from samplegate.protocol.rounds import (
     Over,
     Release,
     Round,
-    SealedDecision,
     Settled,
     ToClient,
     ToServer,

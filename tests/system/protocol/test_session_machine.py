@@ -22,7 +22,7 @@ from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol import capabilities, frames
 from samplegate.protocol.input_required import MAX_ROUNDS
-from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, SealedDecision, Unanswered
 from samplegate.protocol.rounds import (
     ClientReply,
     Close,
@@ -34,7 +34,6 @@ from samplegate.protocol.rounds import (
     Over,
     Release,
     Round,
-    SealedDecision,
     Settled,
     ToClient,
     ToServer,

@@ -10,20 +10,9 @@ import pytest
 from samplegate.policy.capabilities import SessionRules
 from samplegate.protocol import request_state
 from samplegate.protocol.input_required import MAX_ROUNDS
-from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, SealedDecision, Unanswered
 from samplegate.protocol.request_state import FOREIGN, LIFETIME, UNKNOWN
-from samplegate.protocol.rounds import (
-    PARKS,
-    Effect,
-    ForwardRound,
-    Note,
-    Open,
-    Over,
-    Round,
-    SealedDecision,
-    ToServer,
-    Withdraw,
-)
+from samplegate.protocol.rounds import PARKS, Effect, ForwardRound, Note, Open, Over, Round, ToServer, Withdraw
 from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState

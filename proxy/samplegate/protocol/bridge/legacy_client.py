@@ -54,6 +54,7 @@ from samplegate.protocol.session_state import (
     own_token,
     request_id,
 )
+from samplegate.protocol.tasks import Found
 
 MAX_INITIALIZES: Final = 8  # a client sends one
 
@@ -331,6 +332,10 @@ class LegacyClient:
         """Handle a ``Later`` whose delay has elapsed."""
         action = self._later.pop(token, None)
         return self._translator.translate(self._session.due(token)) if action is None else action()
+
+    def task_stepped(self, token: str, found: Found) -> Effects:
+        """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
+        return self._session.task_stepped(token, found)
 
     def open_calls(self) -> list[OpenCall]:
         """The client's requests without an answer, whether the server or the client works on them."""

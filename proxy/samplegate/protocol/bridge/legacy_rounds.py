@@ -16,17 +16,8 @@ from samplegate.protocol.bridge.calls import BridgedCall, BridgeIO, Calls, beat
 from samplegate.protocol.frames import META, META_RELATED_TASK, FrameId, has_elicitation, has_modes
 from samplegate.protocol.outcomes import Reason, Unanswered
 from samplegate.protocol.rawjson import Malformed, cut, dump, elements, fields, lookup, object_of, splice, string
-from samplegate.protocol.rounds import (
-    ELICITATION,
-    ROOTS,
-    SAMPLING,
-    Effects,
-    ForwardRound,
-    Note,
-    Over,
-    Release,
-    ToClient,
-)
+from samplegate.protocol.requests import ELICITATION, ROOTS, SAMPLING
+from samplegate.protocol.rounds import Effects, ForwardRound, Note, Over, Release, ToClient
 from samplegate.protocol.session_state import CANCELLED, SessionState
 
 METHODS: Final = frozenset({SAMPLING, ELICITATION, ROOTS})

@@ -35,6 +35,7 @@ from samplegate.protocol.session_state import (
     SessionState,
     request_id,
 )
+from samplegate.protocol.tasks import Found
 
 MAX_OWN: Final = 10_000  # our requests that the server has not answered
 _OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # used if no client names itself
@@ -317,6 +318,10 @@ class ModernClient:
         if not self._handshake.is_due(token):
             return self._translator.translate(self._inner.due(token))
         return self._not_opened("the server did not answer initialize in time")
+
+    def task_stepped(self, token: str, found: Found) -> Effects:
+        """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
+        return self._inner.task_stepped(token, found)
 
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests without an answer."""

@@ -37,6 +37,7 @@ from samplegate.protocol.session_state import (
     SessionState,
     request_id,
 )
+from samplegate.protocol.tasks import Found
 
 Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
 """State of the negotiation.
@@ -483,6 +484,10 @@ class EraNegotiator:
             return self._choice.chosen.due(token)
         self._choice.probe.give_up()
         return self._discovering.not_modern()
+
+    def task_stepped(self, token: str, found: Found) -> Effects:
+        """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
+        return self._choice.chosen.task_stepped(token, found)
 
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests without an answer."""

@@ -8,8 +8,9 @@ import pytest
 
 from samplegate.protocol import session_state
 from samplegate.protocol.bridge.legacy_rounds import BEAT, MARGIN, MAX_ASKED, MAX_ROUNDS
+from samplegate.protocol.outcomes import SealedDecision
 from samplegate.protocol.request_state import LIFETIME
-from samplegate.protocol.rounds import ForwardRound, Later, Note, Open, Over, SealedDecision, ToClient
+from samplegate.protocol.rounds import ForwardRound, Later, Note, Open, Over, ToClient
 from tests.fakes.bridged import BOTH, URL, Bridge, cancel, notification
 from tests.fakes.dialogue import (
     ALLOW,

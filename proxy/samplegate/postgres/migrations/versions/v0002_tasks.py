@@ -1,0 +1,28 @@
+"""A table for the tasks of servers. Older releases can use the tables, because they do not read this one."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+least_reader = "0001"
+
+_STATEMENTS = """
+CREATE TABLE samplegate.tasks(
+    scope text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    record bytea NOT NULL,
+    expires double precision NOT NULL,
+    PRIMARY KEY(scope, id)
+) WITH (fillfactor = 50);
+CREATE INDEX tasks_expires ON samplegate.tasks(expires)
+"""
+
+
+def upgrade() -> None:
+    """Create the table."""
+    for statement in _STATEMENTS.split(";\n"):
+        op.execute(statement)
