@@ -18,7 +18,6 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
-from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -32,9 +31,9 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 from starlette.types import ASGIApp
 
-from tests.conformance.known_good import asking, eras, lists, telling
+from tests.conformance.known_good import asking, eras, lists, tasks, telling
 from tests.conformance.known_good.lists import Context
-from tests.conformance.known_good.offers import BUS, TOOLS, Call, Reply
+from tests.conformance.known_good.offers import TOOLS, Call, Reply
 
 NAME = "known-good"
 RETRY = 100  # milliseconds a client waits before it comes back to a stream
@@ -78,10 +77,13 @@ async def call_tool(context: Context, params: CallToolRequestParams) -> Reply:
     return await tool.run(Call(context, params.arguments or {}, params.input_responses or {}, params.request_state))
 
 
-# Both modules enter their tools as they are imported. The suite takes the first tool of the list for calls where any
-# will do.
+# All three modules enter their tools as they are imported. The suite takes the first tool of the list for calls where
+# any will do.
 OFFERED: Final = {
-    name: TOOLS[name] for module in (telling, asking) for name in TOOLS if TOOLS[name].run.__module__ == module.__name__
+    name: TOOLS[name]
+    for module in (telling, asking, tasks)
+    for name in TOOLS
+    if TOOLS[name].run.__module__ == module.__name__
 }
 
 
@@ -91,18 +93,21 @@ def built() -> Server[dict[str, object]]:
         version="1.0.0",
         get_tool_input_schema=lambda name: TOOLS[name].schema if name in TOOLS else None,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
         on_list_resources=lists.list_resources,
         on_list_resource_templates=lists.list_templates,
         on_read_resource=lists.read_resource,
         on_subscribe_resource=lists.nothing,
         on_unsubscribe_resource=lists.nothing,
-        on_subscriptions_listen=ListenHandler(BUS),
+        on_subscriptions_listen=tasks.listen,
         on_list_prompts=lists.list_prompts,
         on_get_prompt=lists.get_prompt,
         on_completion=lists.complete,
         on_set_logging_level=lists.nothing,
     )
+    server.add_request_handler(
+        "tools/call", CallToolRequestParams, call_tool
+    )  # as it is typed, `on_call_tool` has no tasks
+    tasks.offer(server)
     server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME))
     return server
 

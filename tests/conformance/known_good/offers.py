@@ -31,7 +31,8 @@ class Call:
         return bool(self.context.protocol_version >= MODERN)
 
 
-Reply: TypeAlias = CallToolResult | InputRequiredResult
+Reply: TypeAlias = CallToolResult | InputRequiredResult | dict[str, Any]
+"""A dict is a result of a type that the SDK does not have: a task."""
 Run: TypeAlias = Callable[[Call], Awaitable[Reply]]
 
 
