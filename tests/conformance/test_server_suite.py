@@ -15,8 +15,6 @@ from tests.conformance.listening import Listening, known_good, listening, serve
 from tests.conformance.suite import HOLDS, REVISIONS, Found, failing, server_suite, worse
 
 FORWARDS = POLICIES / "forwards.yaml"
-TASKS_PASS = False
-"""Whether the gate passes on tasks, so that the `tasks-*` scenarios are compared too."""
 
 
 def report(problems: dict[str, list[str]], program: Listening) -> str:
@@ -78,10 +76,6 @@ def test_the_scenarios_about_tasks_are_run_and_pass_without_the_gate(runs: Runs)
 def test_what_passes_without_the_gate_passes_through_it(behind: str, revision: str, runs: Runs, tmp_path: Path) -> None:
     gate = runs.gate(behind)
     gated = server_suite(gate.url, revision, tmp_path)
-    lost = {
-        scenario: worse(checks, gated.get(scenario, {}))
-        for scenario, checks in runs.direct(revision).items()
-        if TASKS_PASS or not scenario.startswith("tasks-")
-    }
+    lost = {scenario: worse(checks, gated.get(scenario, {})) for scenario, checks in runs.direct(revision).items()}
     problems = {scenario: lines for scenario, lines in lost.items() if lines}
     assert not problems, report(problems, gate)

@@ -15,6 +15,7 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, results, strictjson
 from samplegate.protocol.frames import Era, Frame, FrameId
+from samplegate.protocol.legacy_tasks import LegacyTask, LegacyTasks
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import (
     ELICITATION,
@@ -254,6 +255,7 @@ class Pushes(msgspec.Struct, eq=False):
     """The unanswered pushed requests of a session."""
 
     state: SessionState
+    tasks: LegacyTasks
     open: dict[str, Push] = msgspec.field(default_factory=dict)
     _by_id: dict[FrameId, Push] = msgspec.field(default_factory=dict)
     _sent: dict[FrameId, Push] = msgspec.field(default_factory=dict)
@@ -265,7 +267,8 @@ class Pushes(msgspec.Struct, eq=False):
     def arrive(self, f: Frame, now: float, stream: int = SERVER_STREAM) -> Effects:
         """Open a round for a server's request.
 
-        A request on the stream of a call belongs to that call. Elsewhere, it may belong to any call in flight.
+        A request on the stream of a call belongs to that call. Elsewhere, it may belong to any call in flight, and to
+        the call that created the task that it names.
         """
         assert f.id is not None
         if len(self.open) >= MAX_OPEN:
@@ -277,6 +280,9 @@ class Pushes(msgspec.Struct, eq=False):
         for pending in calls:
             if pending.call is not None:
                 distinct.setdefault(pending.call, []).append(pending.arguments)
+        task = self.tasks.of(f.payload, now)
+        if task is not None:
+            distinct.setdefault(task.call, []).append(task.params)
         params = _kept(tuple(map(tuple, distinct.values())))
         origin = Origin(
             state.server,
@@ -304,9 +310,9 @@ class Pushes(msgspec.Struct, eq=False):
             called=called,
             server_has_token=own_token(f) is not None,
             client_has_token=all(p.token is not None for p in calls),
-            call_ids=state.call_ids(calls),
+            call_ids=state.call_ids(calls) if task is None else (task.key, *(state.call_ids(calls) if calls else ())),
             session=state.token,
-            arguments=calls[0].arguments if len(calls) == 1 else None,
+            arguments=_certain(calls, task),
             request_id=f.id,
         )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
@@ -429,6 +435,13 @@ def _kept(params: tuple[tuple[bytes | None, ...], ...]) -> tuple[tuple[bytes | N
     every = [one for of_call in params for one in of_call]
     fit = len(every) <= MAX_CANDIDATES and sum(len(one or b"") for one in every) <= MAX_PARAMS
     return params if fit else ()
+
+
+def _certain(calls: list[Pending], task: LegacyTask | None) -> bytes | None:
+    """The params of the only call to which a request may belong; None if it is not certain."""
+    if task is None:
+        return calls[0].arguments if len(calls) == 1 else None
+    return None if calls else task.params
 
 
 def _refused(f: Frame, fault: str) -> Effects:

@@ -21,6 +21,7 @@ from samplegate.protocol.capabilities import modern_meta
 from samplegate.protocol.evidence import EvidenceObserver
 from samplegate.protocol.frames import LEGACY, META, Frame, FrameId, era_of, has_batches
 from samplegate.protocol.input_required import Exchange
+from samplegate.protocol.legacy_tasks import LegacyTasks
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import (
     PARKS,
@@ -346,7 +347,8 @@ class Session:
         self.state = state
         self.progress = Progress(state.inflight)
         self.routes = Routes(state, self.progress)
-        self.pushes = Pushes(state)
+        self.legacy_tasks = LegacyTasks(state)
+        self.pushes = Pushes(state, self.legacy_tasks)
         self._evidence = EvidenceObserver(state)
         self.exchange = Exchange(state, self._evidence, self.routes, parks)
         self.url_errors = UrlErrors(state)
@@ -488,6 +490,7 @@ class Session:
 
     def eof(self, side: Side) -> Effects:
         """Handle the permanent end of a side: withdraw all open rounds."""
+        self.legacy_tasks.end()
         errors = self._server_ended() if side == "server" and self.state.outlived else []
         rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
         return [*(Withdraw(id) for id in rounds), *([Close(SERVER_STREAM)] if side == "client" else errors)]
@@ -587,6 +590,8 @@ class Session:
         if pending is None or pending.round is not None:
             return [] if self.state.forget_abandoned(f.id) else [Note("frame.unasked", {"side": "server"})]
         self.state.answered = True
+        if f.kind == "result" and not pending.modern:
+            self.legacy_tasks.answered(pending, f, now)
         seen, out = self._evidence.answered(pending, f), self._server_answers(pending, f)
         return seen + out if seen else out
 
@@ -646,6 +651,7 @@ class Session:
         # the legacy era's notifications/tasks/status asks nothing
         if tasks or f.method == "notifications/tasks":
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to the server"})]  # R108
+        self.legacy_tasks.notified(f)
         return self.routes.notification(stream, f)
 
 
