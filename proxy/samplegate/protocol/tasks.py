@@ -145,7 +145,7 @@ class Tasks:
         """Remember a task before the client learns of it; the reason if the call may not become one."""
         state = self._state
         if not (state.tasks and pending.client.tasks):
-            return "the server turned the call into a task, but tasks were not offered"
+            return "the server turned the call into a task, but tasks were not offered: the client declared none here"
         if pending.call is None or pending.call.method != "tools/call":
             return "the server turned a request into a task that is not a tools/call"
         made = snapshot(f.object, 0)

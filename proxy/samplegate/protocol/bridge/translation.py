@@ -67,9 +67,10 @@ def removed(method: str) -> Refusal | None:
     if method not in REMOVED and not method.startswith("tasks/"):
         return None
     data = rawjson.dump({"supported": MODERN})  # R87: information for a client that expected another era
+    why = "tasks are not carried between protocol versions" if method.startswith("tasks/") else ""
     return Refusal(
         results.METHOD_NOT_FOUND,
-        f"method not found: {method[:100]}; this endpoint uses protocol version {MODERN[0]}",
+        f"method not found: {method[:100]}; {why or f'this endpoint uses protocol version {MODERN[0]}'}",
         data,
     )
 
