@@ -49,8 +49,9 @@ class TaskDialogue(Dialogue):
 
     def __init__(self, *rules: Mapping[str, Any], rows: Rows | None = None, token: str = "t", most: int = 100) -> None:
         super().__init__(*rules)
-        self.session = Session(SessionState(SessionRules(self.compiled), "default", token, SEAL_KEYS, tasks=True))
         self.rows = Rows() if rows is None else rows
+        rules_of = SessionRules(self.compiled)
+        self.session = Session(SessionState(rules_of, "default", token, SEAL_KEYS, epoch=self.rows.wall, tasks=True))
         self.most = most
 
     def take(self, effects: list[Effect]) -> list[Effect]:

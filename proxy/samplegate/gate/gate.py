@@ -36,6 +36,7 @@ from samplegate.policy.decisions import Decision, DenyAs, Escalated, Forwarded, 
 from samplegate.protocol.outcomes import Answered, Outcome, Reason, SealedDecision, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Request
 from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, Settled
+from samplegate.reviews.review import Review
 
 REFUSED: Final = {
     Reason.ROUNDS: "the server sent too many requests in one call",
@@ -343,7 +344,9 @@ class Gate:
         if failed:  # not recorded: the answers stay with their reviews
             return Settled({**_withdrawn(requests), **failed})
         self.ports.note(Note("round.parked", {"server": round.origin.server, "round": round.id}, warn=False))
-        return self._forward_round(requests, frozenset())
+        ends = [review.expires for pending in requests.values() for review in _reviews(pending)]
+        put_off = self._forward_round(requests, frozenset())
+        return msgspec.structs.replace(put_off, expires=max(ends)) if ends else put_off
 
     async def _leave_to_client(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
         """Forward all URLs of a -32042 error: the client receives the error itself. A cassette has no answer to it."""
@@ -396,6 +399,10 @@ class Gate:
             for key, pending in requests.items()
         }
         return ForwardRound(away, seen, self.policy_hash, self.ports.random(12))
+
+
+def _reviews(pending: PendingRequest) -> list[Review]:
+    return [*pending.held, *([] if pending.verdict is None else [pending.verdict])]
 
 
 def _verifies(decision: Decision) -> bool:

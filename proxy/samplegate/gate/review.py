@@ -137,7 +137,7 @@ def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires
     """When the request gives up: after this try and those that it can be put off to. None: not before the review is
     over."""
     tried = max_hold(pending.compiled.policy)
-    if seconds is None or tried is None:
+    if seconds is None or tried is None or pending.round.hold is not None:
         return None
     parks = pending.round.parks if stage == "request" or pending.comes_back else 0
     until = pending.ports.wall() + max(seconds, 0.0) + parks * tried
@@ -239,7 +239,7 @@ async def ask(
         if review.state not in DECIDED:
             pending.verdict = review  # recorded even if the wait is cancelled
             longest, gone = (
-                LONGEST if seconds is None else max(seconds, 0.0),
+                _longest(pending, seconds, comes_back),
                 partial(withdrawn_by_policy, pending, (review,)),
             )
             with pending.waiting(Wait("reviewer", reviewer, pending.ports.clock() + longest)):
@@ -264,6 +264,12 @@ async def ask(
         f"reviewer {reviewer} has not decided review {review.id} yet; a later decision answers the next identical"
         " request"
     )
+
+
+def _longest(pending: PendingRequest, seconds: float | None, comes_back: bool) -> float:
+    """Seconds of one wait for a reviewer. A call that becomes a task does not wait for long."""
+    left = LONGEST if seconds is None else max(seconds, 0.0)
+    return min(left, pending.round.hold) if comes_back and pending.round.hold is not None else left
 
 
 def context_of(pending: PendingRequest, decision: Decision) -> create.Context:

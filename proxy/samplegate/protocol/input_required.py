@@ -20,6 +20,7 @@ from samplegate.protocol.capabilities import Declarations
 from samplegate.protocol.evidence import EvidenceObserver
 from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, Frame
 from samplegate.protocol.outcomes import Answered, Reason, Withdrawn
+from samplegate.protocol.own_tasks import HOLD, OwnTasks
 from samplegate.protocol.requests import ELICITATION, ROOTS, SAMPLING, BadRequest, Kind
 from samplegate.protocol.results import second_reading
 from samplegate.protocol.rounds import (
@@ -50,6 +51,7 @@ from samplegate.protocol.session_state import (
     parsed_size,
     with_client_id,
 )
+from samplegate.protocol.task_state import FOREVER
 from samplegate.protocol.tasks import Tasks
 
 
@@ -250,7 +252,8 @@ class Exchange:
         self._evidence = witness
         self.open: dict[str, PendingRound] = {}
         self.unasked = UnsolicitedAnswers(state)
-        self.tasks = Tasks(state, routes)
+        self.own = OwnTasks(state, self._reopen)
+        self.tasks = Tasks(state, routes, self.own)
         self._declarations = Declarations(state)
         self.pauses = PollBackoff(state)
         self._parks = parks
@@ -385,6 +388,8 @@ class Exchange:
         self, pending: Pending, asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None
     ) -> Effects:
         portable = request_state.is_portable(pending, asked, state, {} if returned is None else returned.replies)
+        # the gate does not give up its own calls, as clients do
+        parks = (PARKS if pending.own else max(self._parks - pending.shown, 0)) if portable else 0
         round = Round(
             self.state.new_round(),
             "input_required",
@@ -392,14 +397,16 @@ class Exchange:
             pending.client,
             asked.items,
             asked=None,
-            called=pending.started,
+            called=None if pending.own else pending.started,
             roots=frozenset(asked.roots),
             returned=returned,
             client_has_token=pending.token is not None,
             call_ids=self.state.call_ids([pending]),
             session=self.state.token,
-            parks=max(self._parks - pending.shown, 0) if portable else 0,
+            parks=parks,
             arguments=pending.arguments,
+            until=pending.until,
+            hold=HOLD if parks and self.own.takes(pending) else None,
         )
         self.open[round.id] = PendingRound(pending, round, asked.entries, state)
         pending.round = round.id
@@ -416,6 +423,8 @@ class Exchange:
 
     def due(self, token: str) -> Effects:
         """Retry a call after its pause."""
+        if (own := self.own.due(token)) is not None:
+            return own
         pending = self.pauses.over(token)
         return [] if pending is None else self._retry(pending, None, pending.state)
 
@@ -475,8 +484,15 @@ class Exchange:
         pending, parked = asked.pending, request_state.is_put_off(asked.round, conclusion)
         if parked and asked.round.parks < 1:
             raise ValueError("the call cannot be put off again")
+        becomes_task = pending.own != "" or (parked and self.own.takes(pending))
         state = request_state.seal_round(
-            self.state, pending, asked.round, conclusion, server_state=asked.state, now=now
+            self.state,
+            pending,
+            asked.round,
+            conclusion,
+            server_state=asked.state,
+            now=now,
+            lifetime=FOREVER if becomes_task else request_state.LIFETIME,
         )
         del self.open[round]
         self.state.inflight.remove(pending)
@@ -489,6 +505,10 @@ class Exchange:
             if parked
             else {key: raw for key, raw in asked.entries.items() if key in conclusion.keys or key in asked.round.roots}
         )
+        if pending.own:
+            return self.own.put_off(pending, state, asks)
+        if becomes_task:
+            return self.own.create(pending, state, conclusion)
         return [ToClient(pending.stream, results.input_required(pending.id, asks, state), True)]
 
     def cancelled(self, pending: Pending) -> Effects | None:
@@ -506,6 +526,7 @@ class Exchange:
 
         Pauses are dropped, and later warnings about withheld capabilities are logged again.
         """
+        self.own.end()
         rounds = [*self.open, *self.unasked.end(), *self.tasks.end()]
         self.open.clear()
         self.pauses.waiting.clear()

@@ -165,14 +165,15 @@ def seal_round(
     *,
     server_state: bytes | None,
     now: float,
+    lifetime: float = LIFETIME,
 ) -> str | None:
-    """The round as the requestState for the client; None if its call cannot be bound."""
+    """The round as the requestState for the client, or for a task of the gate; None if its call cannot be bound."""
     bound = binding(state, pending)
     if bound is None:
         return None
     wall = state.epoch + now
     body = SealedRound(
-        expires=wall + LIFETIME,
+        expires=wall + lifetime,
         policy_hash=conclusion.policy_hash,
         round=round.id,
         rounds=pending.rounds,

@@ -116,6 +116,8 @@ class Round(msgspec.Struct, frozen=True):
     """The end of the ttl of the round's task, on the session's clock."""
     task: str | None = None
     """The ID of the round's task at its server."""
+    hold: float | None = None
+    """Seconds to wait for a reviewer before the round is put off, if its call then becomes a task of the gate."""
 
     @property
     def is_joint(self) -> bool:
@@ -152,6 +154,8 @@ class ForwardRound(msgspec.Struct, frozen=True):
     nonce: bytes
     drawn: tuple[CallDrawn, ...] = ()
     """What the call has drawn on limits per call."""
+    expires: float | None = None
+    """When the last of its reviews ends, in Unix seconds."""
 
 
 Conclusion: TypeAlias = Settled | ForwardRound
@@ -247,6 +251,8 @@ class TaskStep(msgspec.Struct, frozen=True):
     change: Change
     create: TaskRecord | None = None
     """The record of a new task, which is changed before it is stored. A task that exists stays as it is."""
+    own: bool = False
+    """Whether it is a task of the gate."""
 
 
 class Close(msgspec.Struct, frozen=True):

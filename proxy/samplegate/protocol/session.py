@@ -55,7 +55,8 @@ from samplegate.protocol.session_state import (
     request_id,
     with_client_id,
 )
-from samplegate.protocol.tasks import NOTIFICATIONS, Found
+from samplegate.protocol.task_state import Found
+from samplegate.protocol.tasks import NOTIFICATIONS
 
 MAX_BATCH: Final = 1000  # elements
 NESTED_BATCH: Final = Malformed("nested batches are not allowed")
@@ -356,10 +357,14 @@ class Session:
         self.passed = PassThrough()
         self._refusing = Rejections(state, self.pushes, self.passed)
         self._cancelling = Cancellations(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
+        self.exchange.own.cancel = lambda pending: self._cancelling.call(pending, None)
         self._modern_seen = False
 
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         """Process one line of a side, or the frame that was read from it. Never raises because of a peer's input."""
+        return self.exchange.own.captured(self._frame(side, stream, line, now))
+
+    def _frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         try:
             parsed = line if isinstance(line, Frame) else frames.read(line)
         except Malformed as problem:
@@ -404,6 +409,9 @@ class Session:
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
         """Apply the gate's conclusion to a round; a round that was withdrawn meanwhile has no effects."""
+        return self.exchange.own.captured(self._round_done(round, conclusion, now))
+
+    def _round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
         if round in self.exchange.tasks.open:
             tasks = self.exchange.tasks
             return (
@@ -449,11 +457,11 @@ class Session:
 
     def due(self, token: str) -> Effects:
         """Handle a ``Later`` whose delay has elapsed."""
-        return self.exchange.due(token)
+        return self.exchange.own.captured(self.exchange.due(token))
 
     def task_stepped(self, token: str, found: Found) -> Effects:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
-        return self.exchange.tasks.stepped(token, found)
+        return self.exchange.own.captured(self.exchange.tasks.stepped(token, found))
 
     def open_calls(self) -> list[OpenCall]:
         """The client's requests without an answer."""

@@ -121,6 +121,10 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Whether the server has shown activity on the request; the next timeout check restarts the wait (R102)."""
     task: str | None = None
     """The task that the request names; None for other requests."""
+    own: str = ""
+    """The gate's own task for which the gate carries this call on."""
+    until: float | None = None
+    """The end of that task's ttl, on the session's clock."""
     answers: tuple[str, ...] = ()
     """The keys that a ``tasks/update`` of the gate's own answers."""
 

@@ -65,8 +65,33 @@ class TaskKey(msgspec.Struct, omit_defaults=True):
         self.owner, self.until = owner, now + CLAIM
 
 
+class OwnTask(msgspec.Struct, omit_defaults=True):
+    """What a task of the gate waits for. ``state``: the sealed round, as a ``requestState``."""
+
+    state: str
+    asks: dict[str, str] = {}
+    """The requests that the client has to answer, raw JSON by key."""
+    replies: dict[str, str] = {}
+    """The client's answers so far, raw JSON by key."""
+    owner: str = ""
+    """The session that carries the call on."""
+    since: float = 0.0
+    """When it was claimed or the claim was renewed."""
+    until: float = 0.0
+    """The end of the claim."""
+
+    def claim(self, owner: str, now: float) -> None:
+        """Claim it for a session, until the claim is renewed or expires."""
+        self.owner, self.since, self.until = owner, now, now + CLAIM
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether some request has no answer of the client yet."""
+        return self.asks.keys() != self.replies.keys()
+
+
 class TaskRecord(msgspec.Struct, omit_defaults=True):
-    """A server's task, as it is stored."""
+    """A task of a server or of the gate, as it is stored."""
 
     token: str
     """A unique name for the task, which its ID is not."""
@@ -95,6 +120,8 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     """Whether the client has cancelled the task."""
     over: bool = False
     """Whether the server has ended the task."""
+    own: OwnTask | None = None
+    """Set for a task of the gate."""
 
     @property
     def is_open(self) -> bool:
@@ -117,6 +144,10 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
 
 Change: TypeAlias = Callable[[TaskRecord, float], bool]
 """Changes a record in place, at this time in Unix seconds. Returns whether to write it."""
+
+
+Found: TypeAlias = TaskRecord | str | None
+"""The record of a task; None if there is none, or why the store could not be asked."""
 
 
 def unchanged(_record: TaskRecord, _now: float) -> bool:
@@ -170,7 +201,7 @@ def snapshot(found: rawjson.Object, most: int) -> Snapshot:
         digests = {key: digest(raw) for key, raw in entries.items()}
     except (strictjson.JsonFault, RecursionError) as fault:
         raise Malformed(f"a request of a task is not plain JSON: {fault}") from None
-    methods = {key: _method(raw) for key, raw in entries.items()}
+    methods = {key: method_of(raw) for key, raw in entries.items()}
     return Snapshot(found, id, status, _ttl(found), entries, digests, methods)
 
 
@@ -190,7 +221,7 @@ def _entries(found: rawjson.Object, most: int) -> dict[str, bytes]:
     return {key: bytes(raw) for key, raw in inner.members.items()}
 
 
-def _method(raw: bytes) -> str:
+def method_of(raw: bytes) -> str:
     """The method of a request. Raises Malformed for one that is not sampling, elicitation or roots."""
     if raw[:1] != b"{":
         raise Malformed("an entry of inputRequests is not an object")
@@ -321,7 +352,7 @@ def view(record: TaskRecord, seen: Snapshot, client: ClientCapabilities) -> rawj
         key: record.keys[key].entry.encode()
         for key in seen.entries
         if record.is_open and key in record.keys and record.keys[key].state == "shown"
-        if _declared(seen.methods[key], seen.entries[key], client)
+        if declared(seen.methods[key], seen.entries[key], client)
     }
     if shown.keys() == seen.entries.keys() and all(seen.entries[key] == raw for key, raw in shown.items()):
         return seen.object
@@ -330,7 +361,8 @@ def view(record: TaskRecord, seen: Snapshot, client: ClientCapabilities) -> rawj
     return seen.object.changed({"inputRequests": rawjson.object_of(shown)})
 
 
-def _declared(method: str, raw: bytes, client: ClientCapabilities) -> bool:
+def declared(method: str, raw: bytes, client: ClientCapabilities) -> bool:
+    """Whether a client declared the kind of a request, and its mode."""
     if method == ROOTS:
         return client.roots
     if method == SAMPLING:

@@ -19,6 +19,7 @@ import msgspec
 from samplegate.protocol import frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.frames import META, TASKS_EXTENSION, Frame
 from samplegate.protocol.outcomes import Reason, SealedDecision
+from samplegate.protocol.own_tasks import OwnTasks
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ROOTS, Origin
 from samplegate.protocol.rounds import (
@@ -42,6 +43,7 @@ from samplegate.protocol.task_state import (
     TERMINAL,
     Change,
     Claims,
+    Found,
     Snapshot,
     TaskRecord,
     ended,
@@ -70,8 +72,6 @@ _SUBSCRIBED: Final = frozenset({"taskIds"})
 _REQUIRED: Final = rawjson.dump({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
 _EMPTY: Final = b'{"resultType":"complete"}'
 
-Found: TypeAlias = TaskRecord | str | None
-"""The record of a task; None if there is none, or why the store could not be asked."""
 Continuation: TypeAlias = Callable[[Found], Effects]
 
 
@@ -89,8 +89,10 @@ class TaskRound(msgspec.Struct, eq=False):
 class Tasks:
     """The tasks of a session's callers."""
 
-    def __init__(self, state: SessionState, routes: Routes) -> None:
+    def __init__(self, state: SessionState, routes: Routes, own: OwnTasks) -> None:
+        """``own``: the tasks of the gate."""
         self._state = state
+        self._gate = own
         self._routes = routes
         self.open: dict[str, TaskRound] = {}
         self._steps: dict[str, Continuation] = {}
@@ -111,6 +113,8 @@ class Tasks:
 
     def stepped(self, token: str, found: Found) -> Effects:
         """Continue after a step with its record. ``found`` is the reason if the store could not be asked."""
+        if (own := self._gate.stepped(token, found)) is not None:
+            return own
         then = self._steps.pop(token, None)
         return [] if then is None else then(found)
 
@@ -214,6 +218,8 @@ class Tasks:
         id = rawjson.string(f.object.raw("taskId"))
         if id is None or not 0 < len(id) <= MAX_ID or "\0" in id:
             return [self._unknown(pending)]
+        if self._gate.is_own(id, pending.caller):
+            return self._gate.request(pending, id, f)
         pending.task = id
         pending.size += len(f.raw)
         if (full := self._state.call_fault(pending.size)) is not None:
@@ -285,7 +291,9 @@ class Tasks:
         pending.size += len(f.raw)
         client_id, pending.wire_id = pending.wire_id, self._state.new_id()
         self._state.enter(pending)
-        left, own = [id for id in ids if id is not None], list[str]()
+        # the gate notifies of none of its own tasks: its clients poll
+        left = [id for id in ids if id is not None and not self._gate.is_own(id, pending.caller)]
+        own = list[str]()
 
         def next_id(found: Found) -> Effects:
             if isinstance(found, str):

@@ -31,7 +31,7 @@ from samplegate.protocol.requests import Offer
 from samplegate.protocol.rounds import Conclusion, Note, Round, TaskStep
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
-from samplegate.protocol.task_state import paying
+from samplegate.protocol.task_state import TaskRecord, paying
 from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.runtime.relay import Relay
 from samplegate.tasks.store import MemoryTasks, TaskStore
@@ -87,7 +87,7 @@ class SessionWiring:
             self._round,
             clock=time.monotonic,
             note=self._note,
-            tasks=lambda step: self._tasks.step(self._scope, step),
+            tasks=self._step,
         )
         self._rules = context.rules
         self.began = time.monotonic()
@@ -173,6 +173,9 @@ class SessionWiring:
             self.context.open_requests(-len(round.items))
             if rules is not self.context.rules:
                 self.relay.start(self.relay.beside, partial(self.context.retire, rules))
+
+    async def _step(self, step: TaskStep) -> TaskRecord | None:
+        return await (self.context.tasks if step.own else self._tasks).step(self._scope, step)
 
     async def _pay(self, round: Round, key: str) -> None:
         assert round.task is not None

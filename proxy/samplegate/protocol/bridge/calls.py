@@ -25,7 +25,7 @@ from samplegate.protocol.session_state import (
     notification,
     to_float,
 )
-from samplegate.protocol.tasks import Found
+from samplegate.protocol.task_state import Found
 
 MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
 

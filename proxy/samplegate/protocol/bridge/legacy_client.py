@@ -54,7 +54,7 @@ from samplegate.protocol.session_state import (
     own_token,
     request_id,
 )
-from samplegate.protocol.tasks import Found
+from samplegate.protocol.task_state import Found
 
 MAX_INITIALIZES: Final = 8  # a client sends one
 

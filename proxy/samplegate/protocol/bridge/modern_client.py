@@ -35,7 +35,7 @@ from samplegate.protocol.session_state import (
     SessionState,
     request_id,
 )
-from samplegate.protocol.tasks import Found
+from samplegate.protocol.task_state import Found
 
 MAX_OWN: Final = 10_000  # our requests that the server has not answered
 _OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # used if no client names itself

@@ -37,7 +37,7 @@ from samplegate.protocol.session_state import (
     SessionState,
     request_id,
 )
-from samplegate.protocol.tasks import Found
+from samplegate.protocol.task_state import Found
 
 Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
 """State of the negotiation.

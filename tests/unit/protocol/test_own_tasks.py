@@ -1,0 +1,217 @@
+"""Tasks of the gate, as transcripts: a call whose request waits for a reviewer, between a modern client and server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samplegate.protocol.outcomes import Denied, Reason, SealedDecision
+from samplegate.protocol.own_tasks import AGAIN, HOLD, RENEW
+from samplegate.protocol.rounds import Effect, ForwardRound, Later, Open, Round, Withdraw
+from samplegate.protocol.task_state import CLAIM
+from tests.fakes.dialogue import (
+    CAPABILITIES,
+    FORWARD,
+    NONCE,
+    ask,
+    form,
+    modern,
+    one,
+    result,
+    sample,
+    to_client,
+    to_server,
+)
+from tests.fakes.task_dialogue import ALL, TaskDialogue
+
+ESCALATE: dict[str, Any] = {"name": "people", "effect": "escalate", "reviewer": "ops"}
+YES = {"action": "accept", "content": {"confirm": True}}
+
+
+def dialogue(**more: Any) -> TaskDialogue:
+    return TaskDialogue(FORWARD, **more)
+
+
+def asked(d: TaskDialogue, id: int = 1, capabilities: Any = ALL) -> list[Effect]:
+    """A call whose server asks in a round."""
+    d.client(modern(id, "tools/call", capabilities, name="x", arguments={"n": 1}))
+    return d.server(result(id, resultType="input_required", inputRequests={"k": ask(form())}, requestState="s1"))
+
+
+def created(d: TaskDialogue, out: list[Effect]) -> tuple[str, list[Effect]]:
+    """The ID of the task that the call becomes when its round is put off, and the effects."""
+    made = d.hand_on(out)
+    (task,) = [frame["result"] for frame in to_client(made)]
+    assert ("task", "working") == (task["resultType"], task["status"])
+    return task["taskId"], made
+
+
+def get(d: TaskDialogue, id: str, number: int = 5) -> tuple[dict[str, Any], list[Effect]]:
+    out = d.client(modern(number, "tasks/get", ALL, taskId=id))
+    (found,) = to_client(out)
+    return found.get("result", found), out
+
+
+def test_a_call_that_waits_for_a_reviewer_becomes_a_task_and_is_carried_on() -> None:
+    d = dialogue()
+    first = asked(d)
+    assert HOLD == one(first, Open).round.hold
+    id, made = created(d, first)
+    again = one(made, Open).round
+    assert {"k"} == again.items.keys()
+    assert again.called is None, "nobody waits on the line"
+    assert again.returned is not None
+    assert {"k": "d-k"} == again.returned.ids
+    status, polled = get(d, id)
+    assert ("complete", "working") == (status["resultType"], status["status"])
+    assert [] == to_server(polled)
+    retried = d.settle(made)
+    (sent,) = to_server(retried)
+    assert ({"k": YES}, "s1") == (sent["params"]["inputResponses"], sent["params"]["requestState"])
+    assert (
+        "extensions" not in sent["params"]["_meta"][CAPABILITIES]
+        or not sent["params"]["_meta"][CAPABILITIES]["extensions"]
+    )
+    done = d.server(result(sent["id"], resultType="complete", content=[{"type": "text", "text": "done"}]))
+    assert [] == to_client(done)
+    status, _ = get(d, id)
+    assert ("completed", "done") == (status["status"], status["result"]["content"][0]["text"])
+
+
+def test_a_client_without_the_extension_carries_its_state_itself() -> None:
+    d = dialogue()
+    first = asked(d, capabilities={"elicitation": {}})
+    assert one(first, Open).round.hold is None
+    assert ["input_required"] == [frame["result"]["resultType"] for frame in to_client(d.hand_on(first))]
+
+
+def test_a_rejection_is_the_tasks_result() -> None:
+    d = dialogue()
+    d.client(modern(1, "tools/call", ALL, name="x"))
+    out = d.server(result(1, resultType="input_required", inputRequests={"k": ask(sample())}))
+    id, made = created(d, out)
+    d.settle(made, answers={"k": Denied(Reason.REVIEW)})
+    status, _ = get(d, id)
+    assert ("completed", True) == (status["status"], status["result"]["isError"])
+
+
+def test_an_error_of_the_server_fails_the_task() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    d.server({"jsonrpc": "2.0", "id": sent["id"], "error": {"code": -32000, "message": "broken"}})
+    status, _ = get(d, id)
+    assert ("failed", "broken") == (status["status"], status["error"]["message"])
+
+
+def test_another_gate_goes_on_after_a_kill() -> None:
+    d = dialogue()
+    id, _ = created(d, asked(d))
+    other = dialogue(rows=d.rows, token="other")
+    assert [] == [effect for effect in get(other, id)[1] if isinstance(effect, Open)], "the first may still live"
+    other.rows.wall += CLAIM
+    _, out = get(other, id)
+    retried = other.settle(out)
+    (sent,) = to_server(retried)
+    assert "s1" == sent["params"]["requestState"]
+    other.server(result(sent["id"], resultType="complete", content=[]))
+    assert "completed" == get(other, id)[0]["status"]
+
+
+def test_a_running_task_keeps_its_claim() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    for _ in range(5):
+        d.rows.wall += RENEW
+        made = d.take(d.session.due(one([e for e in made if isinstance(e, Later)], Later).token))
+    other = dialogue(rows=d.rows, token="other")
+    assert [] == [effect for effect in get(other, id)[1] if isinstance(effect, Open)]
+
+
+def test_a_round_that_is_put_off_again_is_reopened() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    put_off = d.hand_on(made)
+    assert [] == to_client(put_off)
+    later = [effect for effect in put_off if isinstance(effect, Later)]
+    assert [AGAIN] == [effect.delay for effect in later]
+    again = d.take(d.session.due(later[0].token))
+    assert {"k"} == one(again, Open).round.items.keys()
+    assert "working" == get(d, id)[0]["status"]
+
+
+def test_a_cancelled_task_withdraws_its_request() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    out = d.client(modern(6, "tasks/cancel", ALL, taskId=id))
+    assert [one(made, Open).round.id] == [effect.round for effect in out if isinstance(effect, Withdraw)]
+    assert [{"resultType": "complete"}] == [frame["result"] for frame in to_client(out)]
+    assert "cancelled" == get(d, id)[0]["status"]
+    assert not d.session.state.inflight.asked
+
+
+def test_a_task_cancelled_at_another_gate_ends_here_at_the_next_renewal() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    other = dialogue(rows=d.rows, token="other")
+    other.client(modern(6, "tasks/cancel", ALL, taskId=id))
+    out = d.take(d.session.due(one(made, Later).token))
+    assert 1 == len([effect for effect in out if isinstance(effect, Withdraw)])
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel", "tasks/update"])
+def test_a_task_is_its_callers_alone(method: str) -> None:
+    d = dialogue()
+    id, _ = created(d, asked(d))
+    d.session.state.callers[0] = "eve"
+    found = d.client(modern(7, method, ALL, taskId=id, inputResponses={}))
+    assert [-32602] == [frame["error"]["code"] for frame in to_client(found)]
+
+
+def test_later_questions_for_the_client_are_shown_in_the_task() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    questions = {"a": ask(form()), "b": ask(form())}
+    out = d.server(result(sent["id"], resultType="input_required", inputRequests=questions, requestState="s2"))
+    d.hand_on(out, "a", "b")
+    status, _ = get(d, id)
+    assert ("input_required", ["a", "b"]) == (status["status"], list(status["inputRequests"]))
+    half = d.update(7, id, a=YES, other=YES)
+    assert [] == [effect for effect in half if isinstance(effect, Open)]
+    assert ["b"] == list(get(d, id)[0]["inputRequests"])
+    back = one(d.update(8, id, b=YES), Open).round
+    assert back.returned is not None
+    assert {"a", "b"} == back.returned.replies.keys()
+    assert [] == [effect for effect in d.update(9, id, b=YES) if isinstance(effect, Open)], "each is accepted once"
+
+
+def test_a_task_outlives_the_time_that_a_client_has_for_its_retry() -> None:
+    d = dialogue()
+    out = asked(d)
+    round: Round = one(out, Open).round
+    seen = ForwardRound(frozenset(), {"k": _decision()}, "hash", NONCE, expires=d.rows.wall + 7_200)
+    made = d.done(round, seen)
+    (task,) = [frame["result"] for frame in to_client(made)]
+    assert 3 * 3_600_000 == task["ttlMs"], "an hour longer than the review"
+    other = dialogue(rows=d.rows, token="other")
+    other.rows.wall += 7_000
+    other.now += 7_000
+    _, again = get(other, task["taskId"])
+    assert {"k"} == one(again, Open).round.items.keys()
+
+
+def _decision() -> Any:
+    return SealedDecision("d-k", "escalate", "people", reviews={"request:people": "r1"})
+
+
+def test_nothing_is_left_after_a_task() -> None:
+    d = dialogue()
+    _, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    d.server(result(sent["id"], resultType="complete", content=[]))
+    d.take(d.session.due(one(made, Later).token))
+    inflight, own = d.session.state.inflight, d.session.exchange.own
+    left = (inflight.asked, inflight.wire, inflight.size, own._running, own._steps, own._timers)
+    assert not any(left)
