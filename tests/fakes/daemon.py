@@ -23,6 +23,8 @@ HURRIED: Final = str(PROGRAMS / "hurried.py")
 VERSION: Final = "2026-07-28"
 ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 META: Final = "io.modelcontextprotocol/"
+NAMED: Final = dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
+"""The member of the params that a header names, where it is not ``name``."""
 FORM: Final = {
     "message": "sure?",
     "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]},
@@ -191,7 +193,7 @@ class Client:
         headers = {
             "mcp-protocol-version": VERSION,
             "mcp-method": method,
-            **({"mcp-name": params["name"]} if "name" in params else {}),
+            **({"mcp-name": params[named]} if (named := NAMED.get(method, "name")) in params else {}),
         }
         return (
             await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": own}}, headers)

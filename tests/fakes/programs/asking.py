@@ -53,9 +53,8 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
             write({"method": "notifications/progress", "params": {"progressToken": token, "progress": value + 1}})
     if "ask" in arguments and modern and "inputResponses" not in params:
         asked = {"method": arguments["ask"]["method"], "params": arguments["ask"]["params"]}
-        write(
-            {"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": asked}, "requestState": "s"}}
-        )
+        state = {} if "stateless" in arguments else {"requestState": "s"}
+        write({"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": asked}, **state}})
     elif "asks" in arguments and modern:  # several at once, by key
         if "inputResponses" not in params:
             write(

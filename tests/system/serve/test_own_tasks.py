@@ -1,0 +1,102 @@
+"""Tasks of the gate at a real daemon: a call waits for a person as a task, also through a kill and at another gate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.fakes.daemon import BOUND, Client, client
+from tests.fakes.daemon_reviews import ACCEPTED, daemon, form, people
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+TASKS: Final[dict[str, Any]] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+SHORT: Final = (
+    "-c",
+    "import sys; from samplegate.protocol import task_state; task_state.CLAIM = 1.0;"  # noqa: ISC004 # one program
+    " from samplegate.cli.main import main; sys.exit(main(sys.argv[1:]))",
+)
+"""A gate whose claims last a second."""
+
+
+async def begun(c: Client, text: str, **more: Any) -> str:
+    """The ID of the task that a call becomes."""
+    made = (await c.modern("tools/call", 1, name="do", arguments={**form(text), **more}))["result"]
+    assert ("task", "working") == (made["resultType"], made["status"])
+    return str(made["taskId"])
+
+
+async def ended(c: Client, id: str) -> dict[str, Any]:
+    """The task at its end."""
+    async with asyncio.timeout(BOUND):
+        while True:
+            task: dict[str, Any] = (await c.modern("tasks/get", 2, taskId=id))["result"]
+            if task["status"] not in ("working", "input_required"):
+                return task
+            await asyncio.sleep(0.1)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    lines = [
+        line for file in (folder / "state" / "decisions").glob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    return [record for line in lines if "outcome" in (record := json.loads(line))]
+
+
+async def test_a_call_that_waits_for_a_person_is_a_task(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "modern") as gate, client(gate, capabilities=TASKS) as c, people(gate) as ana:
+        id = await begun(c, "as a task?")
+        await ana.decide(verdict="answer", **ACCEPTED)
+        task = await ended(c, id)
+        assert ("completed", ACCEPTED) == (task["status"], task["result"]["structuredContent"]["result"])
+        assert task == await ended(c, id), "until its ttl is over"
+    assert ["answered"] == [record["outcome"] for record in records(tmp_path)]
+
+
+async def test_a_rejection_ends_the_task(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "modern") as gate, client(gate, capabilities=TASKS) as c, people(gate) as ana:
+        id = await begun(c, "rejected?")
+        await ana.decide(verdict="reject")
+        task = await ended(c, id)
+        assert {"action": "decline"} == task["result"]["structuredContent"]["result"]
+
+
+async def test_a_cancelled_task_withdraws_its_review(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "modern") as gate, client(gate, capabilities=TASKS) as c, people(gate) as ana:
+        id = await begun(c, "cancelled?")
+        review = await ana.pending()
+        await c.modern("tasks/cancel", 3, taskId=id)
+        assert "withdrawn" == (await ana.over(review["id"]))["state"]
+        assert "cancelled" == (await ended(c, id))["status"]
+
+
+async def test_another_gate_finishes_the_task_of_one_that_was_killed(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+        id = await begun(c, "killed?", stateless=True)
+        async with people(gate) as ana:
+            review = await ana.pending()
+        gate.process.kill()
+        await gate.process.wait()
+        gate.ending = True
+    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+        async with people(gate) as ana:
+            status, _ = await ana.say(review, verdict="answer", **ACCEPTED)
+            assert 200 == status
+        task = await ended(c, id)
+        assert ACCEPTED == task["result"]["structuredContent"]["result"]
+    assert ["answered"] == [record["outcome"] for record in records(tmp_path)], "once"
+
+
+async def test_a_drain_leaves_the_task_to_the_next_process(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+        id = await begun(c, "drained?", stateless=True)
+        assert 0 == await gate.end(signal.SIGTERM)
+    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+        assert "working" == (await c.modern("tasks/get", 2, taskId=id))["result"]["status"]
+        async with people(gate) as ana:
+            await ana.decide(verdict="answer", **ACCEPTED)
+        assert ACCEPTED == (await ended(c, id))["result"]["structuredContent"]["result"]
