@@ -48,7 +48,7 @@ class TaskDialogue(Dialogue):
     """One session with tasks. ``rows``: the store of an earlier process."""
 
     def __init__(self, *rules: Mapping[str, Any], rows: Rows | None = None, token: str = "t", most: int = 100) -> None:
-        super().__init__(*rules)
+        super().__init__(*rules, reviewers={"ops": {}})
         self.rows = Rows() if rows is None else rows
         rules_of = SessionRules(self.compiled)
         self.session = Session(SessionState(rules_of, "default", token, SEAL_KEYS, epoch=self.rows.wall, tasks=True))

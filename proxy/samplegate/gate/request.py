@@ -114,6 +114,11 @@ class PendingRequest(msgspec.Struct, eq=False):
         """Seconds for an act that begins now, or None if unlimited. ``rule`` is the rule's own timeout."""
         return deadlines.time_left(self.compiled.policy, self.round, rule, self.ports.clock())
 
+    def seconds_left_to_review(self, rule: float) -> float | None:
+        """Seconds for a review that begins now. A client whose call becomes a task sets no end."""
+        round = msgspec.structs.replace(self.round, called=None) if self.round.detaches else self.round
+        return deadlines.time_left(self.compiled.policy, round, rule, self.ports.clock())
+
     def was_put_off(self, stage: Stage, rule: str | None) -> bool:
         """Whether this is the retry of a request for which the rule asked a reviewer before. At stage ``answer``, the
         rule's model has already answered."""

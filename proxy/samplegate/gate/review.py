@@ -217,7 +217,7 @@ async def ask(
 
     Returns the outcome if there is no verdict.
     """
-    started, seconds = pending.ports.clock(), pending.seconds_left(timeout)
+    started, seconds = pending.ports.clock(), pending.seconds_left_to_review(timeout)
     try:
         reviews = _port(pending)
         until = _until(pending, wanted.stage, seconds, wanted.expires)
@@ -242,6 +242,8 @@ async def ask(
                 _longest(pending, seconds, comes_back),
                 partial(withdrawn_by_policy, pending, (review,)),
             )
+            if pending.round.detaches and pending.ports.wait_long is not None:
+                pending.ports.wait_long(pending.round.id, pending.ports.random(12))
             with pending.waiting(Wait("reviewer", reviewer, pending.ports.clock() + longest)):
                 waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
             pending.held[:] = [held for held in pending.held if held.id != review.id] + (

@@ -419,6 +419,15 @@ class SessionRules(msgspec.Struct, frozen=True, eq=False):
         """``unsolicited``."""
         return unsolicited(self.compiled, server=server, caller=caller, call=call, client=client, kinds=kinds)
 
+    @property
+    def has_reviews(self) -> bool:
+        """Whether some rule asks a reviewer."""
+        rules = self.compiled.policy.rules
+        return any(
+            isinstance(rule, EscalateRule) or (isinstance(rule, AllowRule) and rule.review_answer is not None)
+            for rule in rules
+        )
+
     def extends_on_progress(self, server: str) -> bool:
         """The policy's ``servers.NAME.extends_on_progress``."""
         peer = self.compiled.policy.servers.get(server)

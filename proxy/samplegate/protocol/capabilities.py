@@ -129,6 +129,15 @@ def without_tasks_extension(capabilities: bytes) -> bytes:
     return splice(capabilities, ("extensions", TASKS_EXTENSION), None)
 
 
+def with_tasks_extension(capabilities: bytes) -> bytes:
+    """Capabilities of a server with the Tasks extension."""
+    if lookup(capabilities, "extensions", TASKS_EXTENSION) is not None or capabilities[:1] != b"{":
+        return capabilities
+    if _object(capabilities, "extensions") is None:
+        return splice(capabilities, ("extensions",), b'{"' + TASKS_EXTENSION.encode() + b'":{}}')
+    return splice(capabilities, ("extensions", TASKS_EXTENSION), b"{}")
+
+
 def has_modern_extension(raw: bytes | None) -> bool:
     """Whether a ``capabilities`` object declares the Tasks or the UI extension.
 

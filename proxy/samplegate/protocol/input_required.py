@@ -413,9 +413,15 @@ class Exchange:
         return [Open(round)]
 
     def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
-        """Pass on a server's discovery result without the Tasks extension (R108)."""
+        """Pass on a server's discovery result: without the Tasks extension if tasks do not pass (R108), and with it if
+        calls of this client may become tasks of the gate."""
         raw = f.lookup("capabilities")
-        if raw is None or self.state.tasks or (without := capabilities.without_tasks_extension(raw)) == raw:
+        if raw is None:
+            return None
+        without = raw if self.state.tasks else capabilities.without_tasks_extension(raw)
+        if self.state.tasks and self.state.policy.has_reviews and pending.client.tasks:
+            without = capabilities.with_tasks_extension(raw)
+        if without == raw:
             return None
         self.state.inflight.remove(pending)
         f = with_client_id(pending, f.changed(payload=f.object.changed({"capabilities": without})))

@@ -21,7 +21,8 @@ from samplegate.protocol import frames, rawjson, results
 from samplegate.protocol.frames import META, META_CAPABILITIES, TASKS_EXTENSION, Frame
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Effects, ForwardRound, Later, Note, Over, TaskStep, ToClient
-from samplegate.protocol.session_state import INTERNAL, Pending, SessionState
+from samplegate.protocol.seals import NONCE_BYTES
+from samplegate.protocol.session_state import INTERNAL, PROGRESS, Pending, SessionState
 from samplegate.protocol.task_state import (
     FOREVER,
     INPUT_REQUIRED,
@@ -46,6 +47,8 @@ AGAIN: Final = 5.0
 """Seconds until a round that was put off, such as by a drain, is reopened."""
 KEPT: Final = 3_600.0
 """Seconds for which a task is kept after the last moment at which its review can end."""
+DAY: Final = 86_400.0
+"""Seconds for which a task is kept that holds an open call."""
 POLL: Final = 5_000  # milliseconds
 MAX_RESULT: Final = 16 * 1024 * 1024
 """Bytes of a result that is kept."""
@@ -66,6 +69,8 @@ class OwnTasks:
         self._state = state
         self._reopen = reopen
         self.cancel: Cancel = lambda _: []
+        self.translate: Callable[[bytes], bytes] = lambda result: result
+        """A result as a modern client gets it. Raises Malformed."""
         self._steps: dict[str, Callable[[Found], Effects]] = {}
         self._running: dict[frames.FrameId, Pending] = {}
         """The internal calls, by the gate's id."""
@@ -75,6 +80,7 @@ class OwnTasks:
         """Whether a call becomes a task if it has to wait for a reviewer."""
         return (
             self._state.tasks
+            and self._state.policy.has_reviews
             and pending.client.tasks
             and pending.stream != INTERNAL
             and pending.call is not None
@@ -99,10 +105,55 @@ class OwnTasks:
         """Answer a call, whose round is put off, with a task."""
         assert pending.call is not None
         assert pending.params is not None
-        nonce = hashlib.sha256(b"task" + conclusion.nonce).digest()[:12]
-        id = self._state.keys.seal(b"", data=self._binding(pending.caller), nonce=nonce)
+        id = self._new_id(pending.caller, hashlib.sha256(b"task" + conclusion.nonce).digest()[:NONCE_BYTES])
         params = rawjson.splice(pending.params, (META, META_CAPABILITIES, "extensions", TASKS_EXTENSION), None)
-        record = TaskRecord(
+        record = self._record(pending, OwnTask(sealed), params.decode())
+
+        def lives(now: float) -> float:
+            return FOREVER if conclusion.expires is None else conclusion.expires - now + KEPT
+
+        def then(found: Found) -> Effects:
+            if (fault := _fault(found, record)) is not None:
+                note = Note("call.failed", {"server": self._state.server, "method": pending.method, "fault": fault})
+                return [note, ToClient(pending.stream, frames.error(pending.id, results.INTERNAL, fault), True)]
+            assert isinstance(found, TaskRecord)
+            return [self._made(pending.stream, pending.id, found), *self._run(id, found)]
+
+        return self._step(id, then, self._keep(id, lives), record)
+
+    def detach(self, pending: Pending, nonce: bytes) -> Effects:
+        """Answer the open call of a legacy server with a task. The gate holds the call, and keeps its result."""
+        nonce = hashlib.sha256(nonce + str(pending.number).encode()).digest()[:NONCE_BYTES]  # one for each call
+        record, id = self._record(pending, OwnTask("", held=True), None), self._new_id(pending.caller, nonce)
+        inflight = self._state.inflight
+
+        def then(found: Found) -> Effects:
+            if inflight.numbered.get(pending.number) is not pending:
+                return self._forget(id)  # answered or cancelled meanwhile
+            if (fault := _fault(found, record)) is not None:  # the client waits on
+                return [Note("call.failed", {"server": self._state.server, "method": pending.method, "fault": fault})]
+            assert isinstance(found, TaskRecord)
+            made = self._made(pending.stream, pending.id, found)
+            inflight.adopt(pending, INTERNAL, self._state.new_id())
+            pending.own = id
+            self._running[pending.id] = pending
+            return [made, *self._later(RENEW, lambda: self._renew(pending))]
+
+        return self._step(id, then, self._keep(id, lambda _: DAY), record)
+
+    def _forget(self, id: str) -> Effects:
+        def forget(record: TaskRecord, now: float) -> bool:
+            record.expires = now
+            return True
+
+        return self._step(id, lambda _: [], forget)
+
+    def _new_id(self, caller: str, nonce: bytes) -> str:
+        return self._state.keys.seal(b"", data=self._binding(caller), nonce=nonce)
+
+    def _record(self, pending: Pending, own: OwnTask, params: str | None) -> TaskRecord:
+        assert pending.call is not None
+        return TaskRecord(
             str(self._state.new_id()),
             pending.caller,
             pending.call,
@@ -114,31 +165,29 @@ class OwnTasks:
             "{}",
             0.0,
             0.0,
-            params.decode(),
+            params,
             pending.trace,
             pending.ambient,
-            own=OwnTask(sealed),
+            own=own,
         )
 
+    def _keep(self, id: str, lives: Callable[[float], float]) -> Change:
+        """The change that makes a new record, which lives for so many seconds."""
+
         def keep(record: TaskRecord, now: float) -> bool:
-            last = now + FOREVER if conclusion.expires is None else conclusion.expires
-            record.created, record.expires = now, min(last + KEPT, now + FOREVER)
+            assert record.own is not None
+            record.created, record.expires = now, now + min(lives(now), FOREVER)
             times = {"createdAt": timestamp(now), "lastUpdatedAt": timestamp(now)}
             ttl = int((record.expires - now) * 1000)
             record.task = rawjson.dump({"taskId": id, **times, "ttlMs": ttl, "pollIntervalMs": POLL}).decode()
-            assert record.own is not None
             record.own.claim(self._state.token, now)
             return True
 
-        def then(found: Found) -> Effects:
-            if not isinstance(found, TaskRecord):
-                fault = found or UNKNOWN
-                note = Note("call.failed", {"server": self._state.server, "method": pending.method, "fault": fault})
-                return [note, ToClient(pending.stream, frames.error(pending.id, results.INTERNAL, fault), True)]
-            made = _shown(found, "task", {"status": rawjson.dump(WORKING)})
-            return [ToClient(pending.stream, frames.result(pending.id, made), True), *self._run(id, found)]
+        return keep
 
-        return self._step(id, then, keep, record)
+    def _made(self, stream: int, id: frames.FrameId, record: TaskRecord) -> ToClient:
+        made = _shown(record, "task", {"status": rawjson.dump(WORKING)})
+        return ToClient(stream, frames.result(id, made), True)
 
     def _step(
         self, id: str, then: Callable[[Found], Effects], change: Change = unchanged, create: TaskRecord | None = None
@@ -228,7 +277,8 @@ class OwnTasks:
             if isinstance(effect, ToClient) and effect.stream == INTERNAL:
                 f = effect.frame or frames.read(effect.line)
                 pending = None if f.id is None or f.kind not in ("result", "error") else self._running.get(f.id)
-                out += [effect] if pending is None else self._finished(pending, f)
+                if f.method != PROGRESS:  # nobody waits on the line
+                    out += [effect] if pending is None else self._finished(pending, f)
             elif isinstance(effect, Over) and effect.stream == INTERNAL and effect.id in self._running:
                 pending = self._running[effect.id]
                 out += self._finished(pending, frames.read(_withdrawn(pending)))
@@ -238,13 +288,18 @@ class OwnTasks:
 
     def _finished(self, pending: Pending, f: Frame) -> Effects:
         self._running.pop(pending.id, None)
-        payload = f.payload or b"{}"
+        payload, fault = f.payload or b"{}", ""
+        if f.kind == "result":
+            try:
+                payload = self.translate(payload)
+            except Malformed as problem:
+                fault = f"invalid response from the server: {problem.fault}"
 
         def end(record: TaskRecord, now: float) -> bool:
             if not record.is_open or not _is_mine(record, self._state.token):
                 return False
-            if len(payload) > MAX_RESULT:
-                record.end(failure(f"the result has more than {MAX_RESULT // 2**20} MiB"), now)
+            if fault or len(payload) > MAX_RESULT:
+                record.end(failure(fault or f"the result has more than {MAX_RESULT // 2**20} MiB"), now)
             elif f.kind == "result":
                 record.end({"status": "completed", "result": msgspec.Raw(payload)}, now)
             else:
@@ -364,6 +419,13 @@ class OwnTasks:
         code, why = (results.INTERNAL, found) if isinstance(found, str) else (results.BAD_PARAMS, UNKNOWN)
         return [ToClient(pending.stream, frames.error(pending.id, code, why), True)]
 
+    def leave(self) -> None:
+        """Leave the calls that wait at the gate to the next process: a side has ended, but their state is kept."""
+        for id, pending in list(self._running.items()):
+            if pending.round is not None and not pending.detaches:
+                del self._running[id]
+                self._state.inflight.remove(pending)
+
     def end(self) -> None:
         """Clear the state after a side has ended for good."""
         for table in (self._steps, self._running, self._timers):
@@ -380,10 +442,15 @@ class _Claim(msgspec.Struct):
     def __call__(self, record: TaskRecord, now: float) -> bool:
         own = record.own
         self.won = False
-        if record.caller == self.caller and record.is_open and own is not None:
-            self.won = now >= own.until and not own.waits_for_client
-            if self.won:
-                own.claim(self.owner, now)
+        if record.caller != self.caller or not record.is_open or own is None or now < own.until:
+            return False
+        if own.held:  # the server may have carried the call out, so it is never repeated
+            record.end(failure("the gate that held the open call at the server has ended"), now)
+            record.own = OwnTask("")
+            return True
+        self.won = not own.waits_for_client
+        if self.won:
+            own.claim(self.owner, now)
         return self.won
 
 
@@ -405,6 +472,13 @@ class _Answers(msgspec.Struct):
         if self.complete:
             own.claim(self.owner, now)
         return bool(new)
+
+
+def _fault(found: Found, record: TaskRecord) -> str | None:
+    """Why a record was not stored; None if it was."""
+    if isinstance(found, TaskRecord):
+        return None if found.token == record.token else "the ID of the task is in use"
+    return found or UNKNOWN
 
 
 def _is_mine(record: TaskRecord, owner: str) -> bool:

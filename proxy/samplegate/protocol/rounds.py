@@ -116,6 +116,8 @@ class Round(msgspec.Struct, frozen=True):
     """The end of the ttl of the round's task, on the session's clock."""
     task: str | None = None
     """The ID of the round's task at its server."""
+    detaches: bool = False
+    """Whether its calls become tasks of the gate if it has to wait for a reviewer: the client then waits on."""
     hold: float | None = None
     """Seconds to wait for a reviewer before the round is put off, if its call then becomes a task of the gate."""
 

@@ -314,6 +314,7 @@ class Pushes(msgspec.Struct, eq=False):
             session=state.token,
             arguments=_certain(calls, task),
             request_id=f.id,
+            detaches=bool(calls) and all(p.detaches for p in calls),
         )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
         push.size = size

@@ -459,6 +459,10 @@ class Session:
         """Handle a ``Later`` whose delay has elapsed."""
         return self.exchange.own.captured(self.exchange.due(token))
 
+    def wait_long(self, round: str, nonce: bytes) -> Effects:
+        """No effects: see ``ModernClient``."""
+        return []
+
     def task_stepped(self, token: str, found: Found) -> Effects:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
         return self.exchange.own.captured(self.exchange.tasks.stepped(token, found))
@@ -499,7 +503,8 @@ class Session:
     def eof(self, side: Side) -> Effects:
         """Handle the permanent end of a side: withdraw all open rounds."""
         self.legacy_tasks.end()
-        errors = self._server_ended() if side == "server" and self.state.outlived else []
+        self.exchange.own.leave()
+        errors = self.exchange.own.captured(self._server_ended()) if side == "server" and self.state.outlived else []
         rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
         return [*(Withdraw(id) for id in rounds), *([Close(SERVER_STREAM)] if side == "client" else errors)]
 

@@ -125,6 +125,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """The gate's own task for which the gate carries this call on."""
     until: float | None = None
     """The end of that task's ttl, on the session's clock."""
+    detaches: bool = False
+    """Legacy: whether the call becomes a task of the gate if it has to wait for a reviewer."""
     answers: tuple[str, ...] = ()
     """The keys that a ``tasks/update`` of the gate's own answers."""
 
@@ -303,6 +305,13 @@ class Inflight(msgspec.Struct, eq=False):
         self.numbered[pending.number] = pending
         if pending.wire_token is not None:
             self.tokens[pending.wire_token] = pending
+
+    def adopt(self, pending: Pending, stream: int, id: FrameId) -> None:
+        """Give a request another stream and id, because its client has been answered and the gate goes on with it."""
+        frame = pending.frame
+        self.remove(pending)
+        pending.stream, pending.id, pending.token, pending.wire_token, pending.frame = stream, id, None, None, frame
+        self.add(pending)
 
     def rewire(self, pending: Pending, wire_id: FrameId) -> None:
         """Replace the server's id of a request before a retry."""
@@ -650,6 +659,11 @@ class SessionPolicy(Protocol):
         self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
     ) -> Literal["pass", "refuse", "strip"]:
         """The treatment of unsolicited ``inputResponses`` of these kinds."""
+        ...
+
+    @property
+    def has_reviews(self) -> bool:
+        """Whether some rule asks a reviewer, so that calls may become tasks of the gate."""
         ...
 
     def extends_on_progress(self, server: str) -> bool:

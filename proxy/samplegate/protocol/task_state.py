@@ -69,6 +69,8 @@ class OwnTask(msgspec.Struct, omit_defaults=True):
     """What a task of the gate waits for. ``state``: the sealed round, as a ``requestState``."""
 
     state: str
+    held: bool = False
+    """Whether one gate holds the open call at a legacy server. If that gate ends, nobody can carry the call on."""
     asks: dict[str, str] = {}
     """The requests that the client has to answer, raw JSON by key."""
     replies: dict[str, str] = {}

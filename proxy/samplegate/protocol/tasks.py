@@ -57,6 +57,7 @@ MISSING_CAPABILITY: Final = -32021
 GET: Final = "tasks/get"
 UPDATE: Final = "tasks/update"
 CANCEL: Final = "tasks/cancel"
+REQUESTS: Final = frozenset({GET, UPDATE, CANCEL})
 NOTIFICATIONS: Final = frozenset({"notifications/tasks", "notifications/tasks/status"})
 """The name in the extension's text, and the one that the C# SDK sends."""
 MAX_SUBSCRIBED: Final = 100
@@ -205,9 +206,12 @@ class Tasks:
     # -- the client's requests
     # ------------------------------------------------------------------------------------------------------------------
 
-    def request(self, pending: Pending, f: Frame, params: rawjson.Object | None) -> Effects:
-        """Handle a client's request of the extension. ``params`` are those for the server, if they differ."""
-        if not self._state.tasks or f.method not in (GET, UPDATE, CANCEL):
+    def request(
+        self, pending: Pending, f: Frame, params: rawjson.Object | None = None, *, passes: bool = True
+    ) -> Effects:
+        """Handle a client's request of the extension. ``params`` are those for the server, if they differ. ``passes``:
+        whether the server may have tasks; otherwise there are only those of the gate."""
+        if not self._state.tasks or f.method not in REQUESTS:
             why = f"method not found: {f.method[:100]}"
             why = why if self._state.tasks else f"{why} (tasks are not relayed)"
             return [ToClient(pending.stream, frames.error(pending.id, results.METHOD_NOT_FOUND, why), True)]
@@ -220,6 +224,8 @@ class Tasks:
             return [self._unknown(pending)]
         if self._gate.is_own(id, pending.caller):
             return self._gate.request(pending, id, f)
+        if not passes:
+            return [self._unknown(pending)]
         pending.task = id
         pending.size += len(f.raw)
         if (full := self._state.call_fault(pending.size)) is not None:

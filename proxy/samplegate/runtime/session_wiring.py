@@ -157,6 +157,7 @@ class SessionWiring:
             replay=None if context.playback is None else context.playback.answer_forwarded,
             reviews=context.reviews,
             pay=self._pay,
+            wait_long=self.relay.wait_long,
             trace=None if context.traces is None else partial(context.traces.spans.start, transport=self._transport),
         )
         return Gate(rules.compiled, rules.hash, ports, context.brakes, self.rounds)

@@ -100,3 +100,44 @@ async def test_a_drain_leaves_the_task_to_the_next_process(tmp_path: Path) -> No
         async with people(gate) as ana:
             await ana.decide(verdict="answer", **ACCEPTED)
         assert ACCEPTED == (await ended(c, id))["result"]["structuredContent"]["result"]
+
+
+# -- before a legacy server: the gate holds the open call
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+async def test_before_a_legacy_server_the_open_call_is_a_task(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "legacy", patience="none") as gate, client(gate, capabilities=TASKS) as c:
+        found = (await c.modern("server/discover", 0))["result"]["capabilities"]
+        assert TASKS["extensions"] == found["extensions"], "the gate answers it"
+        id = await begun(c, "held?")
+        async with people(gate) as ana:
+            await ana.decide(verdict="answer", **ACCEPTED)
+        task = await ended(c, id)
+        assert "complete" == task["result"]["resultType"]
+        assert ACCEPTED.items() <= task["result"]["structuredContent"]["result"].items()
+        assert -32602 == (await c.modern("tasks/get", 4, taskId="another"))["error"]["code"]
+
+
+async def test_a_held_call_is_never_repeated_after_a_kill(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "legacy", patience="none", program=SHORT) as gate:
+        async with client(gate, capabilities=TASKS) as c:
+            id = await begun(c, "held and killed?")
+        gate.process.kill()
+        await gate.process.wait()
+        gate.ending = True
+    again = daemon(tmp_path, "legacy", patience="none", program=SHORT)
+    async with again as gate, client(gate, capabilities=TASKS) as c:
+        task = await ended(c, id)
+        assert ("failed", True) == (task["status"], "has ended" in task["error"]["message"])
+        assert task == await ended(c, id)
+
+
+async def test_a_cancelled_held_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    async with daemon(tmp_path, "legacy", patience="none") as gate, client(gate, capabilities=TASKS) as c:
+        id = await begun(c, "held and cancelled?")
+        async with people(gate) as ana:
+            review = await ana.pending()
+            await c.modern("tasks/cancel", 3, taskId=id)
+            assert "withdrawn" == (await ana.over(review["id"]))["state"]
+        assert "cancelled" == (await ended(c, id))["status"]

@@ -30,7 +30,7 @@ YES = {"action": "accept", "content": {"confirm": True}}
 
 
 def dialogue(**more: Any) -> TaskDialogue:
-    return TaskDialogue(FORWARD, **more)
+    return TaskDialogue({**ESCALATE, "match": {"server": "elsewhere"}}, FORWARD, **more)
 
 
 def asked(d: TaskDialogue, id: int = 1, capabilities: Any = ALL) -> list[Effect]:

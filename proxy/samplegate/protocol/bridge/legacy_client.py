@@ -333,6 +333,10 @@ class LegacyClient:
         action = self._later.pop(token, None)
         return self._translator.translate(self._session.due(token)) if action is None else action()
 
+    def wait_long(self, round: str, nonce: bytes) -> Effects:
+        """No effects: see ``ModernClient``."""
+        return []
+
     def task_stepped(self, token: str, found: Found) -> Effects:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
         return self._session.task_stepped(token, found)

@@ -13,12 +13,13 @@ from typing import Final
 
 import msgspec
 
-from samplegate.protocol import frames, rawjson, results, server_requests
+from samplegate.protocol import capabilities, frames, rawjson, results, server_requests
 from samplegate.protocol.bridge import translation
 from samplegate.protocol.bridge.calls import FULL, HeldFrame, HeldFrames
 from samplegate.protocol.bridge.subscriptions import Key, NotificationFanout
 from samplegate.protocol.bridge.translation import Envelope, Refusal, ServerHello
-from samplegate.protocol.frames import LEGACY, Frame, FrameId
+from samplegate.protocol.frames import LEGACY, META_CAPABILITIES, Frame, FrameId
+from samplegate.protocol.own_tasks import HOLD
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import ClientReply, Conclusion, Effects, Later, Note, Over, Side, ToClient, ToServer
 from samplegate.protocol.server_requests import KEY
@@ -32,10 +33,12 @@ from samplegate.protocol.session_state import (
     PROGRESS,
     SERVER_STREAM,
     OpenCall,
+    Pending,
     SessionState,
     request_id,
 )
 from samplegate.protocol.task_state import Found
+from samplegate.protocol.tasks import REQUESTS
 
 MAX_OWN: Final = 10_000  # our requests that the server has not answered
 _OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # used if no client names itself
@@ -245,6 +248,9 @@ class ModernClient:
         self._handshake = ServerHandshake(state, self._inner, patience)
         self._translator = ServerTranslator(state, self._inner, self._handshake, self._own_answered)
         self._gone = False
+        self._waits: dict[str, tuple[str, bytes]] = {}
+        """Rounds that wait for a reviewer, by the token of their ``Later``."""
+        self._inner.exchange.own.translate = self._as_modern
 
     @property
     def ready(self) -> bool:
@@ -315,13 +321,20 @@ class ModernClient:
 
     def due(self, token: str) -> Effects:
         """Handle a ``Later`` whose delay has elapsed."""
+        if (waits := self._waits.pop(token, None)) is not None:
+            return self._detach(*waits)
         if not self._handshake.is_due(token):
             return self._translator.translate(self._inner.due(token))
         return self._not_opened("the server did not answer initialize in time")
 
     def task_stepped(self, token: str, found: Found) -> Effects:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
-        return self._inner.task_stepped(token, found)
+        before = [key for key in self._translator.asked if key in self.state.inflight.asked]
+        out = self._inner.task_stepped(token, found)
+        for key in before:
+            if key not in self.state.inflight.asked:  # the gate goes on with the call
+                self._translator.over(key)
+        return out
 
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests without an answer."""
@@ -407,6 +420,8 @@ class ModernClient:
             or self.state.is_ours(f.id)
         ):
             return [_error(stream, f.id, results.INVALID_REQUEST, "a request with this id is already in flight")]
+        if f.method in REQUESTS and self.state.tasks:
+            return self._about_task(stream, f, now)
         said = translation.removed(f.method) or translation.read_envelope(f)
         if isinstance(said, Refusal):
             return [ToClient(stream, said.line(f.id), True)]
@@ -423,7 +438,8 @@ class ModernClient:
         """Process a request with a valid envelope, after the server has opened."""
         assert f.id is not None
         if f.method == DISCOVER:
-            return [ToClient(stream, frames.result(f.id, translation.discover_result(hello)), True)]
+            tasks = said.tasks and self.state.tasks and self.state.policy.has_reviews
+            return [ToClient(stream, frames.result(f.id, translation.discover_result(hello, tasks=tasks)), True)]
         if f.method == LISTEN:
             return self._listen(stream, f, hello, now)
         bare = translation.bare(f)
@@ -437,7 +453,40 @@ class ModernClient:
         if level is not None:
             out += self._own("logging/setLevel", {"level": level}, now)
         self._translator.asked[stream, f.id] = f.method
-        return out + self._translator.translate(self._inner.frame("client", stream, bare.frame, now))
+        sent = self._translator.translate(self._inner.frame("client", stream, bare.frame, now))
+        pending = self.state.inflight.asked.get((stream, f.id))
+        if pending is not None and f.method == "tools/call" and said.tasks:
+            pending.detaches = self.state.tasks and self.state.policy.has_reviews
+        return out + sent
+
+    def _about_task(self, stream: int, f: Frame, now: float) -> Effects:
+        """Answer a request about a task of the gate, the only tasks before a legacy server."""
+        said = translation.read_envelope(f)
+        assert f.id is not None
+        if isinstance(said, Refusal):
+            return [ToClient(stream, said.line(f.id), True)]
+        client = capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
+        pending = Pending(stream, f.id, f.id, f.method, now, modern=True, client=client)
+        pending.caller = self.state.caller_on(stream)
+        return self._inner.exchange.tasks.request(pending, f, passes=False)
+
+    def wait_long(self, round: str, nonce: bytes) -> Effects:
+        """Handle a round that waits for a reviewer: soon, its calls become tasks. ``nonce``: random, for their IDs."""
+        token = self.state.new_round()
+        self._waits[token] = round, nonce
+        return [Later(HOLD, token)]
+
+    def _detach(self, round: str, nonce: bytes) -> Effects:
+        push = self._inner.pushes.open.get(round)
+        out: Effects = []
+        for pending in [] if push is None else self.state.inflight.still_open(push.calls):
+            if pending.detaches and pending.stream != INTERNAL:
+                out += self._inner.exchange.own.detach(pending, nonce)
+        return out
+
+    def _as_modern(self, result: bytes) -> bytes:
+        hello = self._handshake.hello
+        return translation.modern_result("tools/call", result, None if hello is None else hello.info)
 
     def _listen(self, stream: int, f: Frame, hello: ServerHello, now: float) -> Effects:
         assert f.id is not None

@@ -485,6 +485,10 @@ class EraNegotiator:
         self._choice.probe.give_up()
         return self._discovering.not_modern()
 
+    def wait_long(self, round: str, nonce: bytes) -> Effects:
+        """Handle a round that waits for a reviewer, so that its calls become tasks."""
+        return self._choice.chosen.wait_long(round, nonce)
+
     def task_stepped(self, token: str, found: Found) -> Effects:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
         return self._choice.chosen.task_stepped(token, found)

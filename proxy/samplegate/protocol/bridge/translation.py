@@ -60,6 +60,8 @@ class Envelope(msgspec.Struct, frozen=True):
     """``clientInfo``, raw JSON."""
     level: str | None
     """The least severe level of the requested log messages; None for no messages (R79)."""
+    tasks: bool
+    """Whether the client declared the Tasks extension."""
 
 
 def removed(method: str) -> Refusal | None:
@@ -93,7 +95,8 @@ def read_envelope(f: Frame) -> Envelope | Refusal:
         return Refusal(results.BAD_PARAMS, f"{META_LOG_LEVEL} is not one of {', '.join(LEVELS)}")
     client = _of(meta, META_CLIENT)
     shown = client is not None and client[:1] == b"{" and len(client) <= MAX_CLIENT_INFO
-    return Envelope(client if shown else None, rawjson.string(level))
+    tasks = capabilities.declared_by(_of(meta, META_CAPABILITIES)).tasks
+    return Envelope(client if shown else None, rawjson.string(level), tasks)
 
 
 def check(f: Frame) -> None:
@@ -403,9 +406,10 @@ def server_hello(result: bytes) -> ServerHello:
     )
 
 
-def discover_result(hello: ServerHello) -> bytes:
-    """The result of ``server/discover`` (R53)."""
-    parts = [b'"supportedVersions":' + rawjson.dump(MODERN), b'"capabilities":' + hello.capabilities]
+def discover_result(hello: ServerHello, *, tasks: bool) -> bytes:
+    """The result of ``server/discover`` (R53). ``tasks``: whether calls may become tasks of the gate."""
+    offered = capabilities.with_tasks_extension(hello.capabilities) if tasks else hello.capabilities
+    parts = [b'"supportedVersions":' + rawjson.dump(MODERN), b'"capabilities":' + offered]
     if hello.instructions is not None:
         parts.append(b'"instructions":' + hello.instructions)
     return modern_result("server/discover", b"{" + b",".join(parts) + b"}", hello.info)
