@@ -305,8 +305,8 @@ class Exchange:
                 )
             ]
         call, token = call_and_token(f, modern=True)
-        caller = self.state.caller_on(stream)
-        declaration = self._declarations.of(meta, call, caller)
+        identity = self.state.identity_on(stream)
+        declaration = self._declarations.of(meta, call, identity.name)
         pending = Pending(
             stream,
             f.id,
@@ -321,7 +321,7 @@ class Exchange:
             declaration.client,
             declaration.offer,
         )
-        pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
+        pending.identity, pending.level = identity, META_LOG_LEVEL in meta.members
         self.state.note_trace(pending, f, stream)
         ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
         own_token = self.state.own_token(pending)
@@ -331,7 +331,7 @@ class Exchange:
         if call is not None:  # no other request is retried
             pending.params = bytes(params.text) if params is not None else f.payload
             pending.size += len(pending.params or b"")
-        notes = self._declarations.withheld(declaration, call, caller)
+        notes = self._declarations.withheld(declaration, call, identity.name)
         if f.method in CALLS and not ANSWERS.isdisjoint(f.object.members):
             return [*notes, *self._returns(pending, params or f.object, f, now)]
         return [*notes, *self.state.send(pending, f, params)]

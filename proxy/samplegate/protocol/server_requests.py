@@ -15,6 +15,7 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, results, strictjson
 from samplegate.protocol.frames import Era, Frame, FrameId
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest, Offer, Origin, Request, parse
 from samplegate.protocol.rounds import (
@@ -279,6 +280,7 @@ class Pushes(msgspec.Struct, eq=False):
             calls[0].trace if len(calls) == 1 else "",
             calls[0].ambient if len(calls) == 1 else "",
             params,
+            _identities(calls) or (state.identity,),
         )
         # the params live as long as this request, also if their calls end before it
         size = ENTRY + parsed_size([f.payload]) + origin.params_size
@@ -423,6 +425,12 @@ def _kept(params: tuple[tuple[bytes | None, ...], ...]) -> tuple[tuple[bytes | N
     return params if fit else ()
 
 
+def _identities(calls: list[Pending]) -> tuple[Identity, ...]:
+    """The identities of calls, each once. Of too many, one that is not known stands for all."""
+    found = tuple(dict.fromkeys(pending.identity for pending in calls))
+    return found if len(found) <= MAX_CANDIDATES else (Identity(found[0].name),)
+
+
 def _refused(f: Frame, fault: str) -> Effects:
     assert f.id is not None
     note = Note("frame.refused", {"side": "server", "fault": fault})
@@ -456,6 +464,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             pending.trace,
             pending.ambient,
             ((pending.arguments,),) if calls else (),
+            (pending.identity,),
         )
         items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from samplegate.protocol.identity import static
 from samplegate.protocol.rounds import ClientReply, Close, Effect, Note, Open, Over, ToClient, ToServer
 from tests.fakes.dialogue import ALLOW, DENY, FORWARD, META, Dialogue, modern, one, request, result, sample, to_server
 
@@ -91,7 +92,7 @@ def test_a_log_message_goes_to_the_one_client_that_asked_for_any() -> None:
 
 def test_a_log_message_is_nobodys_where_two_callers_have_requests_in_flight() -> None:
     d = shared()
-    d.session.state.callers.update({1: "ada", 2: "bob"})
+    d.session.state.identities.update({1: static("ada"), 2: static("bob")})
     for stream in (1, 2):
         says(d, stream, with_meta(call(1), **{"io.modelcontextprotocol/logLevel": "info"}))
     assert [] == heard(d.server(notification("notifications/message", level="info", data="x")))
@@ -124,7 +125,7 @@ def test_a_retry_stays_on_the_stream_of_its_call() -> None:
 def test_a_policy_sees_who_speaks_on_a_stream() -> None:
     d = Dialogue({**DENY, "match": {"caller": "bob"}}, ALLOW)
     d.session.state.maps_ids = True
-    d.session.state.callers.update({1: "ada", 2: "bob"})
+    d.session.state.identities.update({1: static("ada"), 2: static("bob")})
     for stream, caller in ((1, "ada"), (2, "bob")):
         id = to_server(says(d, stream, call(1, {"sampling": {}})))[0]["id"]
         ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
