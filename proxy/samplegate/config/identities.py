@@ -30,7 +30,7 @@ PERSON_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}\Z")
 
 _digest: Final = re.compile(r"[0-9a-f]{64}\Z")
 _DIGEST_ERROR: Final = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
-_group: Final = re.compile(rf"[^\s,]{{1,{MAX_GROUP}}}\Z")
+_group: Final = re.compile(rf"(?!#)[^\s,]{{1,{MAX_GROUP}}}\Z")
 _scope: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}\Z")
 _DIGEST: Final = "The SHA-256 hash of the token in hex. The token itself is not stored."
 
@@ -66,7 +66,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elif any(_group.match(group) is None for group in self.groups):
             yield (
                 "groups",
-                f"contains an invalid name; use 1 to {MAX_GROUP} characters without spaces and commas for each group",
+                f"contains an invalid name; use 1 to {MAX_GROUP} characters without spaces and commas, and no # at the start",
             )
 
     def __repr__(self) -> str:
