@@ -258,11 +258,11 @@ CONTENTS: Final[Mapping[str, str]] = {
     ),
     "groups": (
         "With `record_content: full`, if a rule has `groups`: the caller's groups, a list for each token that may have"
-        " come with the call. Omitted if those of one are not known."
+        " come with the call, or null if they are not known."
     ),
     "claims": (
         "With `record_content: full`, the claims that rules name, by path: a mapping for each such token, with null for"
-        " an absent claim. Omitted if those of one are not known or cannot be judged."
+        " an absent claim, or null if they are not known. Omitted if one of them has two readings or is null."
     ),
     "request_hash": "The keyed hash of the request's params, with `hash`, or with `full` if they are too large.",
     "result_hash": "The keyed hash of the result, under the same conditions.",
@@ -409,29 +409,32 @@ def _arguments(record: Record) -> list[list[Any]] | None:
     return found if record.redactor is None else clean_value(record.redactor, found)
 
 
-def _groups(record: Record) -> list[list[str]] | None:
-    """The groups of each identity; None if no rule has ``groups``, or if those of one are not known."""
-    if not record.looks_at.groups or len(record.identities) > MAX_CALLS:
+def _groups(record: Record) -> list[list[str] | None] | None:
+    """The groups of each identity, None if they are not known; None if no rule has ``groups``."""
+    if not record.looks_at.groups or not 0 < len(record.identities) <= MAX_CALLS:
         return None
-    found = [sorted(one.groups) for one in record.identities if one.groups is not None]
-    if not found or len(found) < len(record.identities):
-        return None
+    found = [None if one.groups is None else sorted(one.groups) for one in record.identities]
     return found if record.redactor is None else clean_value(record.redactor, found)
 
 
-def _claims(record: Record) -> list[dict[str, Any]] | None:
-    """The named claims of each identity, by path; None if no rule has ``claims``, or if those of one are not known."""
+def _claims(record: Record) -> list[dict[str, Any] | None] | None:
+    """The named claims of each identity by path, None if none is known; None if no rule has ``claims``, or if one of
+    them has two readings."""
     if not record.looks_at.claims or not 0 < len(record.identities) <= MAX_CALLS:
         return None
     try:
-        found = [_named_claims(Claims(one.claims), record.looks_at.claims) for one in record.identities]
+        found = [
+            None if one.claims is None else _named_claims(Claims(one.claims), record.looks_at.claims)
+            for one in record.identities
+        ]
     except JsonFault:
         return None
     return found if record.redactor is None else clean_value(record.redactor, found)
 
 
 def _named_claims(claims: Claims, paths: Iterable[str]) -> dict[str, Any]:
-    """Raises JsonFault for a claim that is not known or null, because null stands for an absent one."""
+    """Raises JsonFault for a claim with two readings, and for one that is null, because this stands for an absent
+    one."""
     found: dict[str, Any] = {}
     for path in paths:
         raw = claims.raw(path_of(path))

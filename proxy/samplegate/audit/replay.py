@@ -217,17 +217,30 @@ def _look_at_arguments(compiled: CompiledPolicy) -> bool:
 
 
 def _identities(line: RecordLine, names: IdentityNames) -> tuple[Identity, ...] | str:
-    """The identities as far as the policy ``names`` them, in every combination of their groups and claims; or why they
-    are not known."""
-    groups, claims = _decoded(line.groups), _decoded(line.claims)
+    """The identities as far as the policy ``names`` them, or why they are not known."""
+    groups, claims = _list_of(list, line.groups), _list_of(dict, line.claims)
     if REMOVED in (text := json.dumps([groups, claims])) or REDACTED in text:
         return REMOVED_PARTS
-    every_groups = [frozenset(one) for one in groups or [()]]
-    every_claims = claims or [{}]
-    unknown = any(path not in one for one in every_claims for path in names.claims)
-    if unknown or (names.groups and not groups):
+    lists = [one for one in (groups, claims) if one]
+    lacking = any(one is not None and path not in one for one in claims or [{}] for path in names.claims)
+    if lacking or (names.groups and not groups) or len({len(one) for one in lists}) > 1:
         return NO_IDENTITY
-    return tuple(Identity(line.caller, one, _claims_of(other)) for one in every_groups for other in every_claims)
+    number = len(lists[0]) if lists else 1
+    return tuple(
+        Identity(
+            line.caller,
+            None if one is None else frozenset(map(str, one)),
+            None if by_path is None else _claims_of({path: by_path[path] for path in names.claims}),
+        )
+        for one, by_path in zip(groups or [()] * number, claims or [{}] * number, strict=True)
+    )
+
+
+def _list_of(kind: type, raw: msgspec.Raw) -> list[Any]:
+    """The items of a recorded list, each of this kind or None; none if it is not such a list."""
+    found = _decoded(raw)
+    fits = isinstance(found, list) and all(one is None or isinstance(one, kind) for one in found)
+    return found if fits else []
 
 
 def _claims_of(by_path: Mapping[str, Any]) -> bytes:
@@ -237,10 +250,11 @@ def _claims_of(by_path: Mapping[str, Any]) -> bytes:
         if value is None:
             continue
         *parents, name = path_of(path)
-        at = found
+        at: Any = found
         for parent in parents:
-            at = at.setdefault(parent, {})
-        at.setdefault(name, value)
+            at = at.setdefault(parent, {}) if isinstance(at, dict) else None
+        if isinstance(at, dict):
+            at.setdefault(name, value)
     return json.dumps(found, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 

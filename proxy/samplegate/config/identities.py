@@ -66,7 +66,10 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elif any(_group.match(group) is None for group in self.groups):
             yield (
                 "groups",
-                f"contains an invalid name; use 1 to {MAX_GROUP} characters without spaces and commas, and no # at the start",
+                (
+                    f"contains an invalid name; use 1 to {MAX_GROUP} characters without spaces and commas, and no # at"
+                    " the start"
+                ),
             )
 
     def __repr__(self) -> str:

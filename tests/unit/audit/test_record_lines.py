@@ -111,7 +111,8 @@ CASES: Final[list[tuple[Record, ContentMode]]] = [
     (replace(FULL, result=b'{"a":1,"a":2}'), "full"), (replace(FULL, request={"url": "https://u:p@x.example/a?b#c"},
     result=None), "full"),
     (CALLED, "none"), (CALLED, "hash"), (CALLED, "full"), (replace(FULL, arguments=((b"{}", None),)), "full"),
-    (OF_TOKENS, "none"), (OF_TOKENS, "hash"), (OF_TOKENS, "full"), (replace(OF_TOKENS, looks_at=IdentityNames()), "full"),
+    (OF_TOKENS, "none"), (OF_TOKENS, "hash"), (OF_TOKENS, "full"),
+    (replace(OF_TOKENS, looks_at=IdentityNames()), "full"),
     (replace(OF_TOKENS, identities=(Identity("jwt:ann"),)), "full"),
     (replace(OF_TOKENS, identities=(*OF_TOKENS.identities, NOT_KNOWN)), "full"),
 ]  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from samplegate.policy.decisions import Forwarded
-from samplegate.protocol.input_required import MAX_ROUNDS
 from samplegate.protocol.identity import static
+from samplegate.protocol.input_required import MAX_ROUNDS
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.request_state import LIFETIME
 from samplegate.protocol.requests import BadRequest
