@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.config import SettingsError
-from samplegate.config.identities import CallerSettings, JwtSettings, Token
+from samplegate.config.identities import CallerSettings, JwtSettings, Token, caller_warnings
 from samplegate.config.serve import load_serve
 
 A, B = "ab" * 32, "cd" * 32
@@ -212,3 +212,21 @@ def test_too_many_tokens_are_told(tmp_path: Path) -> None:
     assert ["10: callers: has more than 10000 tokens; use jwt for this many callers"] == problems(
         "{tokens_file: tokens}", tmp_path
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (CallerSettings(), ["groups", "claims"]),
+        (CallerSettings(tokens=(Token("ci", A),)), ["groups", "claims"]),
+        (CallerSettings(tokens=(Token("ci", A, ("ops",)),)), ["claims"]),
+        (CallerSettings(jwt=JwtSettings(ISSUER)), ["groups"]),
+        (CallerSettings(jwt=JwtSettings(ISSUER, groups="groups")), []),
+    ],
+)
+def test_rules_on_groups_and_claims_that_no_caller_has_are_warned_of(
+    settings: CallerSettings, expected: list[str]
+) -> None:
+    found = caller_warnings(settings, groups=True, claims=True)
+    assert [f"callers: rules name {name}," for name in expected] == [one[: one.index(",") + 1] for one in found]
+    assert [] == caller_warnings(settings, groups=False, claims=False)
