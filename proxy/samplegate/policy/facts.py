@@ -160,6 +160,11 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+def identity_facts(identity: Identity) -> tuple[Any, Claims]:
+    """The groups and claims of a caller."""
+    return UNKNOWN if identity.groups is None else identity.groups or ABSENT, Claims(identity.claims)
+
+
 class Candidate(NamedTuple):
     """A call to which a request may belong, and its arguments (``Arguments``, or UNKNOWN)."""
 
@@ -239,7 +244,7 @@ class Facts(During):
     @cached_property
     def _identities(self) -> tuple[tuple[Any, Claims], ...]:
         found = self.request.origin.identities or (Identity(self.caller),)
-        return tuple((UNKNOWN if one.groups is None else one.groups or ABSENT, Claims(one.claims)) for one in found)
+        return tuple(map(identity_facts, found))
 
     def candidates(self, exactly: bool) -> tuple[Candidate, ...]:
         """The calls to which the request may belong. With ``exactly``, those that differ only in their arguments are

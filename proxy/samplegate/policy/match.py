@@ -196,9 +196,20 @@ class Matcher(msgspec.Struct, frozen=True):
                 return what if len(candidates) == 1 else f"{what} (one of {len(candidates)} calls in flight)"
         return ""
 
+    def doubts_identity(self, known: Known) -> bool:
+        """Whether one of its conditions with groups or claims cannot be judged."""
+        pairs = zip(self.conditions, self.probes, strict=True)
+        return any(_names_identity(condition) and _all((probe,), known) is None for condition, probe in pairs)
+
     def _first(self, facts: Facts | Known) -> str:
         pairs = zip(self.conditions, self.probes, strict=True)
         return next((condition.complaint(facts) for condition, probe in pairs if _all((probe,), facts) is not True), "")
+
+
+def _names_identity(condition: Condition | Negation) -> bool:
+    if isinstance(condition, Negation):
+        return any(map(_names_identity, condition.inner))
+    return condition.name == "groups" or condition.name.startswith("claims.")
 
 
 def _combined(values: list[Holds], every: bool) -> Holds:

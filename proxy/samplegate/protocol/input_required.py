@@ -128,7 +128,7 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
         kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
         return state.policy.unsolicited(
             server=state.server,
-            caller=pending.caller,
+            identity=pending.identity,
             call=pending.call,
             client=pending.client,
             kinds=kinds,

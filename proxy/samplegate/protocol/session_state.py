@@ -627,7 +627,7 @@ class SessionPolicy(Protocol):
         ...
 
     def unsolicited(
-        self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
+        self, *, server: str, identity: Identity, call: Call, client: ClientCapabilities, kinds: Set[Kind]
     ) -> Literal["pass", "refuse", "strip"]:
         """The treatment of unsolicited ``inputResponses`` of these kinds."""
         ...

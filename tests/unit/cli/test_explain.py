@@ -471,7 +471,7 @@ def test_arguments_that_are_no_object_leave_with_two(
     assert why in capsys.readouterr().err
 
 
-IDENTITY: Final = """
+IDENTITY = """
 version: 1
 rules:
   - {name: contractors, match: {groups: contractors}, effect: deny}
