@@ -38,7 +38,7 @@ def static(name: str, groups: frozenset[str] = frozenset()) -> Identity:
 
 def in_common(one: Identity, other: Identity) -> Identity:
     """What two identities of one session share: groups and claims that differ are not known."""
-    if one == other:
+    if one is other or one == other:
         return one
     return Identity(
         one.name,

@@ -416,6 +416,8 @@ MAX_CANDIDATES: Final = 64
 """Calls in flight whose params are kept for one request of the server."""
 MAX_PARAMS: Final = 4 * 1024 * 1024
 """Bytes of these params."""
+MAX_IDENTITIES: Final = 8
+"""Identities of one request of the server. Each is combined with each of the calls."""
 
 
 def _kept(params: tuple[tuple[bytes | None, ...], ...]) -> tuple[tuple[bytes | None, ...], ...]:
@@ -428,7 +430,7 @@ def _kept(params: tuple[tuple[bytes | None, ...], ...]) -> tuple[tuple[bytes | N
 def _identities(calls: list[Pending]) -> tuple[Identity, ...]:
     """The identities of calls, each once. Of too many, one that is not known stands for all."""
     found = tuple(dict.fromkeys(pending.identity for pending in calls))
-    return found if len(found) <= MAX_CANDIDATES else (Identity(found[0].name),)
+    return found if len(found) <= MAX_IDENTITIES else (Identity(found[0].name),)
 
 
 def _refused(f: Frame, fault: str) -> Effects:

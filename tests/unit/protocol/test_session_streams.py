@@ -201,9 +201,9 @@ def test_without_a_call_a_push_has_what_all_tokens_of_the_session_have_in_common
 
 
 def test_of_too_many_tokens_at_once_nothing_is_known() -> None:
-    many = [Identity("jwt:ann", frozenset(), b'{"n":%d}' % number) for number in range(65)]
+    many = [Identity("jwt:ann", frozenset(), b'{"n":%d}' % number) for number in range(9)]
     assert (Identity("jwt:ann"),) == who(by_tokens(*many))
-    assert tuple(many[:64]) == who(by_tokens(*many[:64]))
+    assert tuple(many[:8]) == who(by_tokens(*many[:8]))
 
 
 def test_a_modern_call_is_asked_for_the_token_that_came_with_it() -> None:
