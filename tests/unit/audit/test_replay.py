@@ -128,6 +128,27 @@ class TestWithContents:
         assert expected == [type(replay(compiled(one), old)) for one in others]
 
     @pytest.mark.parametrize(
+        ("claims", "more"),
+        [
+            (b'{"dept":"TCK-1"}', {"redactor": of_patterns({"ticket": "TCK-[0-9]"})}),
+            (b'{"dept":{"password":"hunter2"}}', {}),
+            (b'{"dept":"\\ud800"}', {}),
+            (b'{"dept":1,"dept":2}', {}),
+            (b'{"dept":null}', {}),
+        ],
+        ids=["secret", "secret name", "surrogate", "two readings", "null"],
+    )
+    def test_claims_that_the_record_lacks_are_not_guessed(self, claims: bytes, more: dict[str, Any]) -> None:
+        asked = form(confirm="boolean")
+        identity = Identity("jwt:ann", frozenset(), claims)
+        asked = msgspec.structs.replace(asked, origin=msgspec.structs.replace(asked.origin, identities=(identity,)))
+        rule = refused("no", kind="elicitation", claims={"dept": "finance"})
+        text = logged.text(logged.record(compiled(rule), asked, **more))
+        assert ("TCK-1" in text, "hunter2" in text) == (False, False)
+        old = logged.line(logged.record(compiled(rule), asked, **more))
+        assert isinstance(replay(compiled(rule), old), Same | Undetermined)
+
+    @pytest.mark.parametrize(
         ("groups", "claims"),
         [
             (1, 1), ([1], [1]), ({}, {}), ("x", "x"), ([["ops"], ["ops"]], [{"a": 1, "a.b": 1}]), ([], []),
