@@ -111,6 +111,7 @@ VALUES: Final = {
     ("Limit", "tz"): "time zone",
     ("Model", "api_base"): "http(s) URL",
     ("Match", "arguments"): "mapping of paths, see [arguments](#arguments)",
+    ("Match", "claims"): "mapping of paths, see [claims](#claims)",
     ("Policy", "hints"): "mapping, see [hints](#hints)",
     ("Policy", "rules"): "list of [rules](#a-rule), at most 1000",
     ("Policy", "secrets"): (

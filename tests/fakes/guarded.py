@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def caller(self) -> str | None:
-        return None if self.scope is None else self.scope["samplegate.caller"]
+        return None if self.scope is None else self.scope["samplegate.caller"].name
 
     @property
     def json(self) -> Any:

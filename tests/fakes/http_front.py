@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from samplegate.protocol import frames
 from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.identity import Identity, static
 from samplegate.protocol.rounds import Note
 from samplegate.transport import sse
 from samplegate.transport.http_server.endpoint import App, endpoint
@@ -39,7 +40,9 @@ class Conversation:
     over: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def open_stream(self, stream: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
+    def open_stream(
+        self, stream: ClientStream, *, standalone: bool = False, identity: Identity | None = None, trace: str = ""
+    ) -> int:
         number = 0 if standalone else len(self.streams) + 1
         self.streams[number] = stream
         self.traces[number] = trace
@@ -108,17 +111,17 @@ class Served:
         await conversation.until(lambda: bool(conversation.got))
         return conversation
 
-    async def begin(self, caller: str) -> Conversation:
+    async def begin(self, identity: Identity) -> Conversation:
         if self.refuses is not None:
             raise self.refuses
         self.begun.append(Conversation(self.answers, self.opens))
         return self.begun[-1]
 
-    async def modern(self, caller: str, frame: Frame) -> Conversation:
+    async def modern(self, identity: Identity, frame: Frame) -> Conversation:
         if self.refuses is not None:
             raise self.refuses
         self._came.set()
-        return self.shared.setdefault(caller, Conversation(self.answers, self.opens))
+        return self.shared.setdefault(identity.name, Conversation(self.answers, self.opens))
 
 
 def result(id: object, value: object) -> bytes:
@@ -169,7 +172,7 @@ class Call:
             "headers": [(k.encode(), v.encode()) for k, v in pairs],
         }
         if caller:
-            self.scope["samplegate.caller"] = caller
+            self.scope["samplegate.caller"] = static(caller)
         self.sent: list[Message] = []
         self.incoming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         self.stuck = False

@@ -36,6 +36,8 @@ def record(compiled: CompiledPolicy, request: Request, *, can: bool = False, res
         "rule": decision.rule,
         "action": decision.act.as_ if isinstance(decision.act, DenyAs) else None,
         "arguments": request.origin.params,
+        "identities": request.origin.identities,
+        "looks_at": compiled.identity_names,
         "request": request.params,
         "result": None if answer is None else msgspec.json.encode(answer),
     }

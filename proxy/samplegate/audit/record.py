@@ -23,11 +23,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from samplegate.policy.arguments import path_of
+from samplegate.policy.conditions import IdentityNames
 from samplegate.policy.decisions import Decision, Misses, Shadow
+from samplegate.policy.facts import ABSENT, Claims
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.redaction import Redactor, clean_value
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import Era
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest
@@ -159,8 +163,13 @@ class Record:
     """The result's JSON as released; in the line only if the content mode allows it."""
     arguments: tuple[tuple[bytes | None, ...], ...] = field(default=(), repr=False)
     """The params of the calls, as in ``Origin``; their arguments are in the line only if the content mode allows it."""
+    identities: tuple[Identity, ...] = field(default=(), repr=False)
+    """The identities of the calls, as in ``Origin``."""
+    looks_at: IdentityNames = field(default_factory=IdentityNames, repr=False)
+    """The parts of the identities that the policy's rules name; only these are in the line, under the same
+    condition."""
     redactor: Redactor | None = field(default=None, repr=False)
-    """Redacts the secrets in the arguments."""
+    """Redacts the secrets in the arguments and claims."""
 
 
 MEMBERS: Final[Mapping[str, str]] = {
@@ -248,9 +257,19 @@ CONTENTS: Final[Mapping[str, str]] = {
         "With `record_content: full`, the arguments of each of `calls`: a list for each, because several calls of one"
         " tool may be in flight. Omitted if those of a call were not kept or have two readings, and above 1 MiB."
     ),
+    "groups": (
+        "With `record_content: full`, if a rule has `groups`: the caller's groups, a list for each token that may have"
+        " come with the call, or null if they are not known."
+    ),
+    "claims": (
+        "With `record_content: full`, the claims that rules name, by path: a mapping for each such token, with null for"
+        " an absent claim, or null if they are not known. Omitted if one of them has two readings or is null."
+    ),
     "request_hash": "The keyed hash of the request's params, with `hash`, or with `full` if they are too large.",
     "result_hash": "The keyed hash of the result, under the same conditions.",
     "arguments_hash": "The keyed hash of the arguments, under the same conditions.",
+    "groups_hash": "The keyed hash of the groups, under the same conditions.",
+    "claims_hash": "The keyed hash of the claims, under the same conditions.",
 }
 """The members that depend on the content mode."""
 
@@ -350,7 +369,12 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
     """The contents according to the mode. Content that is not JSON with one reading is only hashed, as received."""
     if content == "none":
         return {}
-    found: dict[str, Any] = {"request": record.request, "arguments": _arguments(record)}
+    found: dict[str, Any] = {
+        "request": record.request,
+        "arguments": _arguments(record),
+        "groups": _groups(record),
+        "claims": _claims(record),
+    }
     legible = content == "full"
     try:
         found["result"] = None if record.result is None else decode(record.result)
@@ -384,6 +408,41 @@ def _arguments(record: Record) -> list[list[Any]] | None:
     except (JsonFault, Malformed):
         return None
     return found if record.redactor is None else clean_value(record.redactor, found)
+
+
+def _groups(record: Record) -> list[list[str] | None] | None:
+    """The groups of each identity, None if they are not known; None if no rule has ``groups``."""
+    if not record.looks_at.groups or not 0 < len(record.identities) <= MAX_CALLS:
+        return None
+    found = [None if one.groups is None else sorted(one.groups) for one in record.identities]
+    return found if record.redactor is None else clean_value(record.redactor, found)
+
+
+def _claims(record: Record) -> list[dict[str, Any] | None] | None:
+    """The named claims of each identity by path, None if none is known; None if no rule has ``claims``, or if one of
+    them has two readings."""
+    if not record.looks_at.claims or not 0 < len(record.identities) <= MAX_CALLS:
+        return None
+    try:
+        found = [
+            None if one.claims is None else _named_claims(Claims(one.claims), record.looks_at.claims)
+            for one in record.identities
+        ]
+    except JsonFault:
+        return None
+    return found if record.redactor is None else clean_value(record.redactor, found)
+
+
+def _named_claims(claims: Claims, paths: Iterable[str]) -> dict[str, Any]:
+    """Raises JsonFault for a claim with two readings, and for one that is null, because this stands for an absent
+    one."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        raw = claims.raw(path_of(path))
+        if raw is not ABSENT and (not isinstance(raw, bytes) or raw == b"null" or _half.search(raw)):
+            raise JsonFault("not known")
+        found[path] = None if raw is ABSENT else decode(raw)
+    return found
 
 
 def _without_query(params: Any) -> Any:
@@ -462,6 +521,10 @@ class RecordLine(msgspec.Struct, frozen=True):
     """The params as JSON; empty if the log has no contents."""
     arguments: msgspec.Raw = msgspec.Raw(b"")
     """The arguments of each of ``calls`` as JSON, a list for each; empty if the log does not have them."""
+    groups: msgspec.Raw = msgspec.Raw(b"")
+    """The caller's groups as JSON, a list for each token; empty if the log does not have them."""
+    claims: msgspec.Raw = msgspec.Raw(b"")
+    """Claims by path as JSON, a mapping for each token; empty if the log does not have them."""
     result: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -540,15 +603,17 @@ def _revoked(first: RecordLine, last: RecordLine) -> RecordLine:
 
 def _alone(line: RecordLine) -> RecordLine:
     """A copy whose contents do not keep the text of the whole line in memory."""
-    contents = {name: getattr(line, name).copy() for name in ("request", "arguments", "result")}
+    contents = {name: getattr(line, name).copy() for name in CONTENT_FIELDS}
     return msgspec.structs.replace(line, **contents)
 
 
 def without_contents(line: RecordLine) -> RecordLine:
     """The line as a log without contents has it."""
-    return msgspec.structs.replace(line, request=_NOTHING, arguments=_NOTHING, result=_NOTHING)
+    return msgspec.structs.replace(line, **dict.fromkeys(CONTENT_FIELDS, _NOTHING))
 
 
+CONTENT_FIELDS: Final = ("request", "arguments", "groups", "claims", "result")
+"""The fields of a line with contents."""
 _NOTHING: Final = msgspec.Raw(b"")
 
 
@@ -621,6 +686,7 @@ def describe(
     *,
     policy_hash: str,
     redactor: Redactor | None = None,
+    looks_at: IdentityNames | None = None,
     time: float,
     duration: float,
     trace_id: str | None = None,
@@ -662,6 +728,8 @@ def describe(
         redacted=done.redacted,
         asked=None if decision.allowed is None else decision.allowed.params,
         arguments=origin.params,
+        identities=origin.identities,
+        looks_at=looks_at or IdentityNames(),
         redactor=redactor,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         traceparent=origin.trace or None,

@@ -16,13 +16,15 @@ import msgspec
 
 from samplegate.audit.record import FULL, MAX_CALLS, RecordLine
 from samplegate.policy import answers
+from samplegate.policy.arguments import path_of
 from samplegate.policy.capabilities import can_forward
-from samplegate.policy.conditions import TABLE, absent
+from samplegate.policy.conditions import TABLE, IdentityNames, absent
 from samplegate.policy.decide import CompiledPolicy, decide, effect_of
 from samplegate.policy.decisions import Decision, DenyAs, FixedAnswer, Situation
 from samplegate.policy.facts import ABSENT, UNKNOWN, Calls, Known
 from samplegate.policy.redaction import REDACTED
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Rule
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.requests import ELICITATION, SAMPLING, BadRequest, ClientCapabilities, Origin, Request, parse
 from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.secret_names import REMOVED, secret_fields, without_secrets
@@ -38,6 +40,10 @@ REMOVED_PARTS: Final = (
 )
 NO_ARGUMENTS: Final = (
     "the record has no arguments of the call, and the policy looks at them; record with `record_content: full`"
+)
+NO_IDENTITY: Final = (
+    "the record does not have the caller's groups or claims, and the policy looks at them; record with"
+    " `record_content: full`"
 )
 SHORTENED: Final = "names in the record were shortened"
 UNREADABLE: Final = "its contents do not read as a request any more"
@@ -106,7 +112,10 @@ def replay(
             return _compare(line, _possible(compiled, line, client), NO_ARGUMENTS)
         if any(one is None for of_call in params for one in of_call):
             return _compare(line, _possible(compiled, line, client), REMOVED_PARTS)
-    requests = _requests(line, params)
+    identities = _identities(line, compiled.identity_names)
+    if isinstance(identities, str):
+        return _compare(line, _possible(compiled, line, client), identities)
+    requests = _requests(line, params, identities)
     if isinstance(requests, str):
         return Undetermined(requests)
     decisions = {
@@ -207,13 +216,59 @@ def _look_at_arguments(compiled: CompiledPolicy) -> bool:
     return any(entry.matcher.names_arguments or answers.takes_arguments(entry.rule) for entry in compiled.entries)
 
 
-def _requests(line: RecordLine, of_calls: tuple[tuple[bytes | None, ...], ...]) -> list[Request] | str:
+def _identities(line: RecordLine, names: IdentityNames) -> tuple[Identity, ...] | str:
+    """The identities as far as the policy ``names`` them, or why they are not known."""
+    groups, claims = _list_of(list, line.groups), _list_of(dict, line.claims)
+    if REMOVED in (text := json.dumps([groups, claims])) or REDACTED in text:
+        return REMOVED_PARTS
+    lists = [one for one in (groups, claims) if one]
+    lacking = any(one is not None and path not in one for one in claims or [{}] for path in names.claims)
+    if lacking or (names.groups and not groups) or len({len(one) for one in lists}) > 1:
+        return NO_IDENTITY
+    number = len(lists[0]) if lists else 1
+    return tuple(
+        Identity(
+            line.caller,
+            None if one is None else frozenset(map(str, one)),
+            None if by_path is None else _claims_of({path: by_path[path] for path in names.claims}),
+        )
+        for one, by_path in zip(groups or [()] * number, claims or [{}] * number, strict=True)
+    )
+
+
+def _list_of(kind: type, raw: msgspec.Raw) -> list[Any]:
+    """The items of a recorded list, each of this kind or None; none if it is not such a list."""
+    found = _decoded(raw)
+    fits = isinstance(found, list) and all(one is None or isinstance(one, kind) for one in found)
+    return found if fits else []
+
+
+def _claims_of(by_path: Mapping[str, Any]) -> bytes:
+    """A JSON object with claims that are given by path; those with null are absent."""
+    found: dict[str, Any] = {}
+    for path, value in sorted(by_path.items(), key=lambda item: len(path_of(item[0]))):
+        if value is None:
+            continue
+        *parents, name = path_of(path)
+        at: Any = found
+        for parent in parents:
+            at = at.setdefault(parent, {}) if isinstance(at, dict) else None
+        if isinstance(at, dict):
+            at.setdefault(name, value)
+    return json.dumps(found, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _requests(
+    line: RecordLine, of_calls: tuple[tuple[bytes | None, ...], ...], identities: tuple[Identity, ...]
+) -> list[Request] | str:
     """The request, in every form that it may have had if fields were removed from the record; or why there is none."""
     params = _decoded(line.request)
     if not isinstance(params, dict):
         return UNREADABLE
     method = SAMPLING if line.kind == "sampling" else ELICITATION
-    origin = Origin(line.server, line.caller, line.era, line.revision, line.calls, params=of_calls)
+    origin = Origin(
+        line.server, line.caller, line.era, line.revision, line.calls, params=of_calls, identities=identities
+    )
     parsed = [
         parse(method, json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode(), origin)
         for one in _with_stand_ins(params)

@@ -1,6 +1,6 @@
 """The caller guard of the clients' listener: an ASGI application around another that authenticates each request.
 
-It puts the caller's name into the scope and removes the token. The order of the checks is: Host and Origin, CORS
+It puts the caller's identity into the scope and removes the token. The order of the checks is: Host and Origin, CORS
 preflight, protected-resource metadata, token, server, and whether the server accepts the caller.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
 """Headers with credentials, which are for the gate alone."""
 CALLER: Final = "samplegate.caller"
-"""The key of the caller's name in the scope; the policy and the limits use this name."""
+"""The key of the caller's ``Identity`` in the scope."""
 Kind: TypeAlias = Literal["auth", "origin", "host", "headers", "path"]
 LOG_INTERVAL: Final = 10.0
 """Minimum seconds between two log lines with the same reason, because any client can cause any number of refusals."""
@@ -262,7 +262,7 @@ class CallerGuard:
                 refusal(403, "access_denied", f"server {server.name} does not allow this caller"),
             )
         else:
-            scope[CALLER] = caller.name  # clients cannot set this key: our own listener makes the scope
+            scope[CALLER] = caller.identity  # clients cannot set this key: our own listener makes the scope
             await self._app(scope, receive, send)
 
     async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: AuthReply) -> None:

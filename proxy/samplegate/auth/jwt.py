@@ -7,6 +7,7 @@ and age.
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from samplegate.auth.tokens import Caller, InsufficientScope, Unauthenticated
 from samplegate.config.identities import JwtSettings
 from samplegate.errors import Unavailable
+from samplegate.protocol.identity import MAX_GROUP, MAX_GROUPS, Identity
 from samplegate.urls import url_error
 
 PREFIX: Final = "jwt:"
@@ -105,7 +107,21 @@ class JwtTokens:
         if not isinstance(principal, str) or _principal.match(principal) is None:
             raise Unauthenticated("principal")
         left = None if self._settings.audience else frozenset(each.rstrip("/") for each in audiences)
-        return Caller(PREFIX + principal, left, min(int(claims["exp"]), _LATEST))
+        identity = Identity(PREFIX + principal, self._groups(claims), _payload(token))
+        return Caller(identity, left, min(int(claims["exp"]), _LATEST))
+
+    def _groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
+        """The groups in the configured claim; None if it is absent, too large or of another type. Issuers leave the
+        claim out for users with many groups, so an absent one is not an empty one."""
+        if self._settings.groups is None:
+            return frozenset()
+        value = claims.get(self._settings.groups)
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or len(found) > MAX_GROUPS:
+            return None
+        if not all(isinstance(one, str) and 0 < len(one) <= MAX_GROUP for one in found):
+            return None
+        return frozenset(found)
 
     def _header(self, token: str) -> tuple[str, str | None]:
         """The algorithm and the key id of a token. Raises Unauthenticated for a disallowed header before any
@@ -149,6 +165,12 @@ class JwtTokens:
                     raise Unauthenticated("bound")
                 return claims
         raise Unauthenticated(failed)
+
+
+def _payload(token: str) -> bytes:
+    """The claims of a verified token as the issuer wrote them. ``MAX_TOKEN`` bounds their size."""
+    payload = token.split(".")[1]
+    return base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
 
 
 def _strings(value: object) -> set[str]:

@@ -13,26 +13,33 @@ import msgspec
 from samplegate.config.identities import CallerSettings, Token
 from samplegate.config.servers import ServerSettings
 from samplegate.policy.conditions import globs
+from samplegate.protocol import identity
+from samplegate.protocol.identity import Identity
 from samplegate.request_headers import entry_for_digest
 
-MAX_CACHED: Final = 4_096  # verified callers in the cache; a few hundred bytes each
+MAX_CACHED: Final = 4_096  # verified callers in the cache; a few KiB each, bounded by MAX_TOKEN
 CACHE_SECONDS: Final = 60.0
 """Seconds for which a verified token is accepted again without verification, even if its key is withdrawn meanwhile."""
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """An authenticated caller, with the name that the policy and the limits use.
+    """An authenticated caller.
 
     ``audiences`` are the token's audiences; None if they are already verified.
     """
 
-    name: str
+    identity: Identity
     audiences: frozenset[str] | None = None
     expires: float | None = None
     """Unix seconds."""
 
+    @property
+    def name(self) -> str:
+        """The name that the policy and the limits use."""
+        return self.identity.name
 
-LOCAL: Final = Caller("local")
+
+LOCAL: Final = Caller(identity.LOCAL)
 """The caller if no tokens are required; then only this machine can connect."""
 
 
@@ -62,12 +69,15 @@ class StaticTokens:
     def __init__(self, tokens: Iterable[Token], withdrawn: Callable[[], Container[bytes]] = tuple) -> None:
         """``withdrawn``: the SHA-256 of tokens that another gate has withdrawn by now."""
         self._withdrawn = withdrawn
-        self._names = {bytes.fromhex(token.sha256): token.name for token in tokens}
+        self._callers = {
+            bytes.fromhex(token.sha256): Caller(identity.static(token.name, frozenset(token.groups)))
+            for token in tokens
+        }
 
-    def name_of(self, token: str) -> str | None:
-        """The caller's name of a token, or None."""
+    def caller_of(self, token: str) -> Caller | None:
+        """The caller of a token, or None."""
         digest = _digest(token)
-        return None if digest in self._withdrawn() else entry_for_digest(self._names, digest)
+        return None if digest in self._withdrawn() else entry_for_digest(self._callers, digest)
 
 
 class Bearers:
@@ -87,9 +97,9 @@ class Bearers:
 
     def known(self, token: str) -> Caller | None:
         """The caller of a static or recently verified token, or None."""
-        name = self._static.name_of(token)
-        if name is not None:
-            return Caller(name)
+        static = self._static.caller_of(token)
+        if static is not None:
+            return static
         found = self._seen.get(_digest(token)) if self._seen else None
         return found[0] if found is not None and self._wall() < found[1] else None
 

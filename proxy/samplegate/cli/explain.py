@@ -49,6 +49,7 @@ from samplegate.policy.schema import AllowRule, EscalateRule, Otherwise, Stage, 
 from samplegate.policytest import suite
 from samplegate.policytest.suite import Scene
 from samplegate.protocol import rawjson, results, server_requests
+from samplegate.protocol.identity import LOCAL, Identity
 from samplegate.protocol.requests import BadRequest, Origin, Request
 from samplegate.runtime.process import compile_loaded, load_policy
 
@@ -324,6 +325,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--caller", default="local", metavar="NAME", help="name of the caller in the policy (default: %(default)s)"
     )
     parser.add_argument(
+        "--groups",
+        metavar="NAME,NAME",
+        help="groups of the caller, comma-separated (default: unknown; none for the caller local)",
+    )
+    parser.add_argument(
+        "--claims",
+        type=_object,
+        metavar="JSON",
+        help="claims of the caller's JWT (default: unknown; none for the caller local)",
+    )
+    parser.add_argument(
         "--tool",
         action="append",
         default=[],
@@ -340,7 +352,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arguments",
         action="append",
-        type=_arguments,
+        type=_object,
         metavar="JSON",
         help="arguments of the call in flight (default: unknown); repeat the option for several calls of the tool",
     )
@@ -368,7 +380,7 @@ def command(args: argparse.Namespace) -> int:
     try:
         scene = _scene(args)
         asked = _read_request(args.request)
-        explained = _explain(args.policy, environment(args.env_file), asked, scene, args.arguments or [])
+        explained = _explain(args.policy, environment(args.env_file), asked, scene, _origin(args, scene))
     except (InputError, PolicyError) as problem:
         return report_error(problem)
     if isinstance(explained, BadRequest):
@@ -383,7 +395,7 @@ def command(args: argparse.Namespace) -> int:
     return OK
 
 
-def _arguments(text: str) -> str:
+def _object(text: str) -> str:
     """A JSON object as text, because its spelling counts. Raises argparse.ArgumentTypeError."""
     try:
         found = json.loads(text)
@@ -411,6 +423,20 @@ def _scene(args: argparse.Namespace) -> Scene:
     return scene
 
 
+def _origin(args: argparse.Namespace, scene: Scene) -> Origin:
+    """The origin with arguments, groups and claims as given; others are unknown. The local caller has none."""
+    origin = suite.origin(scene)
+    given = tuple(f'{{"arguments":{text}}}'.encode("utf-8", "surrogatepass") for text in args.arguments or ())
+    default = LOCAL if args.caller == LOCAL.name else Identity(args.caller)
+    identity = Identity(
+        args.caller,
+        default.groups if args.groups is None else frozenset(filter(None, args.groups.split(","))),
+        default.claims if args.claims is None else args.claims.encode("utf-8", "surrogatepass"),
+    )
+    params = (given,) * len(origin.calls) if given else ()
+    return msgspec.structs.replace(origin, params=params, identities=(identity,))
+
+
 def _read_request(name: str) -> tuple[str, bytes | None]:
     """Method and params of the request in a file or on stdin. White space is removed, because `size` counts bytes as
     sent."""
@@ -432,12 +458,10 @@ def _explain(
     variables: Mapping[str, str],
     asked: tuple[str, bytes | None],
     scene: Scene,
-    arguments: Sequence[str],
+    origin: Origin,
 ) -> Explained | BadRequest:
     compiled = compile_loaded(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
-    origin, client = suite.origin(scene), suite.capabilities(scene.client or [])
-    params = tuple(f'{{"arguments":{text}}}'.encode("utf-8", "surrogatepass") for text in arguments)
-    origin = msgspec.structs.replace(origin, params=(params,) * len(origin.calls) if params else ())
+    client = suite.capabilities(scene.client or [])
     item = server_requests.item(*asked, origin, offer_to(compiled, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request

@@ -25,20 +25,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--reviewers", metavar="NAME,NAME", help="reviewers (in the policy) that the user can decide for (default: all)"
     )
     parser.add_argument(
+        "--groups", metavar="NAME,NAME", help="groups of the caller, for `groups` in rules (default: none)"
+    )
+    parser.add_argument(
         "--append", type=Path, metavar="FILE", help="append the hash to this tokens file, and print only the token"
     )
 
 
 def command(args: argparse.Namespace) -> int:
     """Print the token to stdout, and the line for the settings to stderr or to the end of a file."""
-    why = _argument_error(args.caller, args.role, args.reviewers)
+    why = _argument_error(args.caller, args.role, args.reviewers, args.groups)
     if why is not None:
         print(f"samplegate: token: {why}", file=sys.stderr)
         return 2
     token = f"sg_{secrets.token_urlsafe(BYTES)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
     words = (
-        [args.caller, digest]
+        [args.caller, digest, *([args.groups] if args.groups else [])]
         if args.role is None
         else [args.caller, args.role, digest, *([args.reviewers] if args.reviewers else [])]
     )
@@ -71,12 +74,17 @@ def _append(path: Path, line: str) -> None:
         file.write(f"{line}\n".encode())
 
 
-def _argument_error(name: str, role: str | None, reviewers: str | None) -> str | None:
+def _argument_error(name: str, role: str | None, reviewers: str | None, groups: str | None) -> str | None:
     """Why the arguments are invalid; None if they are valid."""
     if role is None and reviewers is not None:
         return "--reviewers needs --role; add it"
+    if role is not None and groups is not None:
+        return "--groups are for callers, --role is for users; remove one of the two"
     for _, why in (Token(name, _NO_HASH) if role is None else PersonToken(name, "viewer", _NO_HASH)).faults():
         return f"{name!r} {why}"
+    if groups is not None:
+        for _, why in Token(name, _NO_HASH, tuple(groups.split(","))).faults():
+            return f"--groups {groups!r} {why}"
     if reviewers is not None and role == "admin":
         return (
             "--reviewers cannot be combined with --role admin, which covers all reviewers; remove it, or"

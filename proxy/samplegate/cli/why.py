@@ -17,7 +17,7 @@ import msgspec
 
 from samplegate import money
 from samplegate.audit.reader import Logs
-from samplegate.audit.record import MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTry, timestamp
+from samplegate.audit.record import CONTENT_FIELDS, MAX_CALLS, MAX_DETAIL, MAX_RULES, RecordedTry, timestamp
 from samplegate.audit.story import INCOMPLETE, DecisionLine, RecordedRule, explanation, read_decision, server_got
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.database_argument import database_argument, log_name
@@ -489,6 +489,6 @@ def _json(found: _Found, earlier: Sequence[_ReviewStory], review: _ReviewStory |
 
 def _record(line: DecisionLine) -> dict[str, Any]:
     """The members of a record that it has, without its contents."""
-    names = (name for name in line.__struct_fields__ if name not in ("request", "arguments", "result"))
+    names = (name for name in line.__struct_fields__ if name not in CONTENT_FIELDS)
     found = {name: msgspec.to_builtins(getattr(line, name)) for name in names}
     return {name: value for name, value in found.items() if value or (value == 0 and name != "revokes")}

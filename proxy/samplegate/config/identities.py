@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.config.sources import Section, read_error
+from samplegate.protocol.identity import MAX_GROUP, MAX_GROUPS
 from samplegate.urls import url_error
 from samplegate.yamlfile.tree import quoted
 
@@ -29,6 +30,7 @@ PERSON_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}\Z")
 
 _digest: Final = re.compile(r"[0-9a-f]{64}\Z")
 _DIGEST_ERROR: Final = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
+_group: Final = re.compile(rf"(?!#)[^\s,]{{1,{MAX_GROUP}}}\Z")
 _scope: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}\Z")
 _DIGEST: Final = "The SHA-256 hash of the token in hex. The token itself is not stored."
 
@@ -46,6 +48,9 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ]
     sha256: Annotated[str, Meta(description=_DIGEST)]
+    groups: Annotated[
+        tuple[str, ...], Meta(description="The caller's groups, for `groups` in rules. The same for all its tokens.")
+    ] = ()
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
@@ -56,6 +61,16 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield "name", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"
         if _digest.match(self.sha256) is None:
             yield "sha256", _DIGEST_ERROR
+        if len(self.groups) > MAX_GROUPS:
+            yield "groups", f"has more than {MAX_GROUPS} groups; remove those that no rule names"
+        elif any(_group.match(group) is None for group in self.groups):
+            yield (
+                "groups",
+                (
+                    f"contains an invalid name; use 1 to {MAX_GROUP} characters without spaces and commas, and no # at"
+                    " the start"
+                ),
+            )
 
     def __repr__(self) -> str:
         return f"Token({self.name!r})"
@@ -82,6 +97,15 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="The claim that names the caller. The caller's name is `jwt:` and the claim's value.",
         ),
     ] = "sub"
+    groups: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description=(
+                "The claim with the caller's groups, for `groups` in rules: a list of strings, or a string. Default:"
+                " callers with JWTs have no groups."
+            ),
+        ),
+    ] = None
     leeway: Annotated[int, Meta(ge=0, le=300, description="Allowed clock skew in seconds.")] = 30
 
 
@@ -90,7 +114,13 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tokens: Annotated[tuple[Token, ...], Meta(description="Static tokens.")] = ()
     tokens_file: Annotated[
-        Path | None, Meta(description="A file with more tokens: on each line a name, a space and a SHA-256 hash.")
+        Path | None,
+        Meta(
+            description=(
+                "A file with more tokens: on each line a name, a SHA-256 hash and, optionally, groups separated by"
+                " commas."
+            )
+        ),
     ] = None
     jwt: Annotated[JwtSettings | None, Meta(description="JWTs of an issuer.")] = None
     resource: Annotated[str | None, Meta(description="The public URL of the daemon, without a server's path.")] = None
@@ -192,6 +222,10 @@ def callers_of(part: Section | None) -> CallerSettings:
     tokens, file = _all_tokens(
         part, callers.tokens, callers.tokens_file, _parse_caller, "use jwt for this many callers"
     )
+    groups: dict[str, frozenset[str]] = {}
+    for token in tokens:
+        if groups.setdefault(token.name, frozenset(token.groups)) != frozenset(token.groups):
+            part.problem((), f"{quoted(token.name)} has tokens with different groups; give them all the same groups")
     jwt = None if callers.jwt is None else _jwt(part, callers.jwt, callers.resource)
     return CallerSettings(tokens, file, jwt, None if callers.resource is None else callers.resource.rstrip("/"))
 
@@ -283,8 +317,11 @@ def _file_tokens(file: Path, parse_token: Callable[[list[str]], AnyToken | str],
 
 
 def _parse_caller(words: list[str]) -> Token | str:
-    """The token of a line ``name sha256``, or the problem."""
-    return Token(*words) if len(words) == 2 else "expected a name and a SHA-256 hash, separated by a space"
+    """The token of a line ``name sha256 [group,group]``, or the problem."""
+    if len(words) not in (2, 3):
+        return "expected a name and a SHA-256 hash, separated by a space. Groups may follow, separated by commas"
+    name, sha256, *groups = words
+    return Token(name, sha256, tuple(groups[0].split(",")) if groups else ())
 
 
 def _parse_person(words: list[str]) -> PersonToken | str:
@@ -318,6 +355,21 @@ def _jwt(part: Section, jwt: JwtSettings, resource: str | None) -> JwtSettings:
     return msgspec.structs.replace(
         jwt, jwks_file=part.file(("jwt", "jwks_file"), jwt.jwks_file), algorithms=jwt.algorithms or ALGORITHMS
     )
+
+
+def caller_warnings(settings: CallerSettings, *, groups: bool, claims: bool) -> list[str]:
+    """Warnings about rules that name ``groups`` or ``claims`` that no caller can have."""
+    found = []
+    configured = any(token.groups for token in settings.tokens) or (
+        settings.jwt is not None and settings.jwt.groups is not None
+    )
+    if groups and not configured:
+        found.append(
+            "callers: rules name groups, but no caller has any; add groups to tokens, or set callers.jwt.groups"
+        )
+    if claims and settings.jwt is None:
+        found.append("callers: rules name claims, but callers have no JWTs, so no claim is ever set; add callers.jwt")
+    return found
 
 
 def reviewer_warnings(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:

@@ -114,6 +114,7 @@ def _log_record(pending: PendingRequest, done: Done, time: float, duration: floa
         done,
         policy_hash=hash,
         redactor=pending.compiled.redactor,
+        looks_at=pending.compiled.identity_names,
         time=time,
         duration=duration,
         **pending.span_ids,

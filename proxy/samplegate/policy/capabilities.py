@@ -14,10 +14,11 @@ import msgspec
 
 from samplegate.policy import answers, model_choice
 from samplegate.policy.conditions import absent, short_value
-from samplegate.policy.facts import UNKNOWN, Calls, Facts, Known
+from samplegate.policy.facts import UNKNOWN, Calls, Facts, Known, identity_facts
 from samplegate.policy.match import CompiledPolicy
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, ModelRule, Rule
 from samplegate.protocol.frames import LEGACY, Era, has_elicitation, has_modes
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin, Request
 
 Class: TypeAlias = Literal["sampling", "sampling with tools", "elicitation by form", "elicitation by url"]
@@ -36,6 +37,8 @@ class Asker(msgspec.Struct, frozen=True):
     caller: str
     era: Era
     call: Call | None
+    identity: Identity | None = None
+    """The caller with its groups and claims; None: these are not known."""
 
 
 def offer(
@@ -173,6 +176,8 @@ def _known(who: Asker, class_: Class) -> Known:
             facts |= {**absent("form"), "kind": "elicitation", "mode": "form", "is_web": True}
         case "elicitation by url":
             facts |= {**absent("url"), "kind": "elicitation", "mode": "url"}
+    if who.identity is not None:
+        facts["groups"], facts["claims"] = identity_facts(who.identity)
     return Known(calls, facts)
 
 
@@ -244,7 +249,7 @@ def unsolicited(
     compiled: CompiledPolicy,
     *,
     server: str,
-    caller: str,
+    identity: Identity,
     call: Call,
     client: ClientCapabilities = _ALL,
     kinds: Set[Kind] = frozenset({"sampling", "elicitation"}),
@@ -253,10 +258,10 @@ def unsolicited(
     reached during ``call``.
 
     They pass only if the client could have been asked: every rule forwards without ``verify`` (there is no request to
-    check them against), and for each kind, a rule forwards a class that this client declared. Otherwise they are
-    refused if a rule may deny, else stripped.
+    check them against), and for each kind, a rule forwards a class that this client declared. No rule may depend on
+    groups or claims that cannot be judged. Otherwise they are refused if a rule may deny, else stripped.
     """
-    who = Asker(server, caller, "modern", call)  # unsolicited answers exist only in the modern era
+    who = Asker(server, identity.name, "modern", call, identity)  # unsolicited answers exist only in the modern era
     rules: dict[Class, list[Rule]] = {
         class_: [rule for rule, _ in _reachable(compiled, who, class_)] for class_ in _CLASSES
     }
@@ -267,8 +272,20 @@ def unsolicited(
         return "refuse"
     if not all(isinstance(rule, ForwardRule) and not rule.verify for rule in every):
         return "strip"
+    if any(_doubts_identity(compiled, who, class_) for class_ in _CLASSES):
+        return "strip"
     asked = {_kind_of(class_) for class_, some in rules.items() if some and _declared(class_, client)}
     return "pass" if asked and asked >= kinds else "strip"
+
+
+def _doubts_identity(compiled: CompiledPolicy, who: Asker, class_: Class) -> bool:
+    """Whether a rule that a request of the class may reach depends on groups or claims that cannot be judged."""
+    known = _known(who, class_)
+    return any(
+        entry.matcher.doubts_identity(known)
+        for entry in compiled.entries
+        if entry.matcher.names_identity and not entry.rule.shadow and entry.holds(known) is not False
+    )
 
 
 _NAMES: Final[Mapping[Class, str]] = {
@@ -414,10 +431,10 @@ class SessionRules(msgspec.Struct, frozen=True, eq=False):
         return remedies(self.compiled, Asker(server, caller, era, call), withheld)
 
     def unsolicited(
-        self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
+        self, *, server: str, identity: Identity, call: Call, client: ClientCapabilities, kinds: Set[Kind]
     ) -> Literal["pass", "refuse", "strip"]:
         """``unsolicited``."""
-        return unsolicited(self.compiled, server=server, caller=caller, call=call, client=client, kinds=kinds)
+        return unsolicited(self.compiled, server=server, identity=identity, call=call, client=client, kinds=kinds)
 
     @property
     def has_reviews(self) -> bool:

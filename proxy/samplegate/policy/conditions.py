@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from samplegate.policy import arguments
-from samplegate.policy.facts import ABSENT, NO_CALL, UNKNOWN, Arguments, Facts, Known
+from samplegate.policy.facts import ABSENT, NO_CALL, UNKNOWN, Arguments, Claims, Facts, Known
 from samplegate.policy.schema import ArgumentTest, Match, Names, Range, Wanted
 from samplegate.protocol.strictjson import quoted_name
 from samplegate.regex import Search, searcher, utf8
@@ -56,26 +56,41 @@ def conditions(match: Match) -> Iterator[Condition]:
             test, mismatch = row.build(wanted)
             yield Condition(row.name, attrgetter(row.fact), test, mismatch)
     for path, wanted in (match.arguments or {}).items():
-        yield _argument(path, wanted)
+        test, mismatch = _comparison(wanted)
+        yield Condition(f"arguments.{path}", _read_value("arguments", path, wanted), test, mismatch)
+    for path, wanted in (match.claims or {}).items():
+        test, mismatch = _comparison(wanted)
+        yield Condition(f"claims.{path}", _read_value("claims", path, wanted), _of_any(test), mismatch)
 
 
-def _argument(path: str, wanted: Wanted) -> Condition:
-    test, mismatch = arguments.comparison(wanted, lambda names: globs(names)[0], _finds)
-    return Condition(f"arguments.{path}", _read_argument(path, wanted), test, mismatch)
+def _comparison(wanted: Wanted) -> Built:
+    return arguments.comparison(wanted, lambda names: globs(names)[0], _finds)
 
 
-def _read_argument(path: str, wanted: Wanted) -> Callable[[Any], Any]:
-    names = arguments.path_of(path)
+def _read_value(fact: Literal["arguments", "claims"], path: str, wanted: Wanted) -> Callable[[Any], Any]:
+    names, source = arguments.path_of(path), attrgetter(fact)
     may_be_absent = isinstance(wanted, ArgumentTest) and wanted.absent
 
     def read(facts: Facts | Known) -> Any:
-        of_call = facts.arguments
-        if not isinstance(of_call, Arguments):  # ABSENT without a call, or UNKNOWN
-            return of_call
-        found = of_call.at(names)
+        values = source(facts)
+        if not isinstance(values, (Arguments, Claims)):  # ABSENT without a call, or UNKNOWN
+            return values
+        found = values.at(names)
         return arguments.MISSING if found is ABSENT and may_be_absent else found
 
     return read
+
+
+def _of_any(test: Test) -> Test:
+    """The test of a value, or of a list: one item is enough."""
+
+    def of_any(value: Any) -> Holds:
+        if not isinstance(value, tuple):
+            return test(value)
+        results = [None if item is UNKNOWN else test(item) for item in value]
+        return True if True in results else None if None in results else False
+
+    return of_any
 
 
 def _finds(pattern: str) -> Callable[[str], Holds]:
@@ -138,6 +153,34 @@ def names_arguments(match: Match) -> bool:
     return match.arguments is not None or (match.not_ is not None and names_arguments(match.not_))
 
 
+def names_identity(match: Match) -> bool:
+    """Whether the match has groups or claims anywhere, also under ``not``."""
+    return (
+        match.groups is not None or match.claims is not None or (match.not_ is not None and names_identity(match.not_))
+    )
+
+
+class IdentityNames(NamedTuple):
+    """What rules name of a caller's identity."""
+
+    groups: bool = False
+    claims: tuple[str, ...] = ()
+    """Paths, each once."""
+
+
+def identity_names(matches: Iterable[Match]) -> IdentityNames:
+    """What matches name of a caller's identity, also under ``not``."""
+    every = [part for match in matches for part in _with_inner(match)]
+    paths = dict.fromkeys(path for part in every for path in part.claims or ())
+    return IdentityNames(any(part.groups is not None for part in every), tuple(paths))
+
+
+def _with_inner(match: Match) -> Iterator[Match]:
+    yield match
+    if match.not_ is not None:
+        yield from _with_inner(match.not_)
+
+
 def no_urls() -> Condition:
     """A rule matches URLs only if it has ``mode: url`` (policies/conditions.md, "Conditions")."""
     return Condition(
@@ -171,8 +214,8 @@ def short_value(value: object) -> str:
             f" and {len(items) - 5} more" if len(items) > 5 else ""
         )
         return f"[{text}]"
-    if value is NO_CALL:
-        return NO_CALL.value
+    if value is NO_CALL or value is UNKNOWN:
+        return str(value.value)
     if isinstance(value, str):
         return quoted_name(value)
     return str(value).lower() if isinstance(value, bool) else repr(value)
@@ -242,6 +285,11 @@ def _hints(names: Names) -> Built:
     return (lambda hints: any(map(test, hints))), f"does not include {_any_of(wanted)}"
 
 
+def _any_glob(names: Names) -> Built:
+    test, _ = globs(names)
+    return (lambda values: any(map(test, values))), f"does not include {_any_of(listed(names))}"
+
+
 def _tools(names: Names) -> Built:
     """``none`` stands for "no call in flight" here, not for a tool of that name."""
     real = [name for name in listed(names) if name != NO_CALL_NAME]
@@ -302,6 +350,7 @@ TABLE: Final = _table(
     Row("era", "era", _one_of, logged=True),
     Row("server", "server", globs, "any", "names", logged=True),
     Row("caller", "caller", globs, "any", "names", logged=True),
+    Row("groups", "groups", _any_glob, "any", "names", doubtful=True),
     Row("method", "method", globs, "any", "names"),
     Row("tool", "tool", _tools, "any", "names"),
     Row("max_tokens", "max_tokens", _within, "sampling"),

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from samplegate import secret_names
 from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.elicitation_schema import Field, Form, NotFlat, all_names, read_fields, read_form, schema_fault
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import Call, Request
 from samplegate.regex import Search, utf8
@@ -41,29 +42,29 @@ NO_CALL: Final = Special.NO_CALL
 Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
 
 _MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each name
+_MAX_ITEMS: Final = 1_000  # of a list in a claim
 _INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """Content types within a tool's result."""
 
 
-class Arguments:
-    """The arguments of one call, read from its params as the client sent them.
+class _Values:
+    """Values within a JSON object, by path.
 
     A value is UNKNOWN if it has two readings (duplicate members, names that a lenient parser confuses, numbers and
-    texts that parsers read differently), if the gate did not keep the params, or if it is a list, an object or null.
+    texts that parsers read differently), or if the object is not known.
     """
 
-    def __init__(self, params: bytes | None) -> None:
-        """``params`` is the raw JSON; None if it was not kept."""
-        self._params = params
+    def __init__(self, text: bytes | None) -> None:
+        """``text`` is raw JSON; None if it is not known."""
+        self._text = text
         self._raw: dict[tuple[str, ...], Any] = {}
         self._members: dict[tuple[str, ...], Mapping[str, Any] | None] = {}
 
-    def at(self, path: tuple[str, ...]) -> Any:
-        """The text, number or boolean at a path, ABSENT, or UNKNOWN. Without ``arguments``, all are ABSENT."""
-        found = self._at(path)
-        return _scalar(found) if isinstance(found, bytes) else found
+    def _whole(self, text: bytes) -> Any:
+        """The object in the text, ABSENT, or UNKNOWN. Raises Malformed."""
+        return text
 
-    def _at(self, path: tuple[str, ...]) -> Any:
+    def raw(self, path: tuple[str, ...]) -> Any:
         """The raw value at a path, ABSENT, or UNKNOWN."""
         found = self._raw.get(path)
         if found is None:
@@ -73,10 +74,9 @@ class Arguments:
     def _read(self, path: tuple[str, ...]) -> Any:
         try:
             if not path:
-                whole = UNKNOWN if self._params is None else rawjson.lookup(self._params, "arguments")
-                return ABSENT if whole in (None, b"null") else whole
+                return UNKNOWN if self._text is None else self._whole(self._text)
             *parent, name = path
-            outer = self._at(tuple(parent))
+            outer = self.raw(tuple(parent))
             if not isinstance(outer, bytes):
                 return outer
             if outer[:1] != b"{":
@@ -87,6 +87,45 @@ class Arguments:
                 return UNKNOWN
             raw = members.get(name)
             return ABSENT if raw is None else bytes(raw)
+        except Malformed:
+            return UNKNOWN
+
+
+class Arguments(_Values):
+    """The arguments of one call, read from its params as the client sent them."""
+
+    def _whole(self, text: bytes) -> Any:
+        found = rawjson.lookup(text, "arguments")
+        return ABSENT if found in (None, b"null") else found
+
+    def at(self, path: tuple[str, ...]) -> Any:
+        """The text, number or boolean at a path, ABSENT, or UNKNOWN, as for a list, an object or null. Without
+        ``arguments``, all are ABSENT."""
+        found = self.raw(path)
+        return _scalar(found) if isinstance(found, bytes) else found
+
+
+class Claims(_Values):
+    """The claims of one token, read as the issuer wrote them."""
+
+    def _whole(self, text: bytes) -> Any:
+        if b"\\" not in text:
+            return text.strip()
+        try:  # some issuers escape the slashes in names
+            return json.dumps(strictjson.decode(text), ensure_ascii=False).encode()
+        except (strictjson.JsonFault, UnicodeEncodeError):
+            return UNKNOWN
+
+    def at(self, path: tuple[str, ...]) -> Any:
+        """The text, number or boolean at a path; a tuple of these for a list, in which an item may be UNKNOWN; ABSENT;
+        or UNKNOWN, as for an object or null."""
+        found = self.raw(path)
+        if not isinstance(found, bytes):
+            return found
+        if found[:1] != b"[":
+            return _scalar(found)
+        try:
+            return tuple(map(_scalar, rawjson.elements(found, _MAX_ITEMS)))
         except Malformed:
             return UNKNOWN
 
@@ -121,6 +160,11 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+def identity_facts(identity: Identity) -> tuple[Any, Claims]:
+    """The groups and claims of a caller."""
+    return UNKNOWN if identity.groups is None else identity.groups or ABSENT, Claims(identity.claims)
+
+
 class Candidate(NamedTuple):
     """A call to which a request may belong, and its arguments (``Arguments``, or UNKNOWN)."""
 
@@ -129,11 +173,17 @@ class Candidate(NamedTuple):
 
 
 class During:
-    """The facts that differ between candidate calls."""
+    """The facts that differ between candidate calls, and between the tokens that came with them."""
 
     tool: Any = UNKNOWN
     method: Any = UNKNOWN
     arguments: Any = UNKNOWN
+    groups: Any = UNKNOWN
+    claims: Any = UNKNOWN
+
+    def by_identity(self) -> Iterator[None]:
+        """Set the facts to those of each identity that the caller may have, in turn; at least once."""
+        yield
 
     def during(self, candidate: Candidate | None) -> None:
         """Set the facts to those of a call; None means that no call is in flight."""
@@ -184,6 +234,17 @@ class Facts(During):
         self.is_url = self.mode == "url"
         self.is_form = self.mode == "form"
         self.is_sampling = request.kind == "sampling"
+
+    def by_identity(self) -> Iterator[None]:
+        """Set the facts to those of each identity that the caller may have, in turn; at least once."""
+        for groups, claims in self._identities:
+            self.groups, self.claims = groups, claims
+            yield
+
+    @cached_property
+    def _identities(self) -> tuple[tuple[Any, Claims], ...]:
+        found = self.request.origin.identities or (Identity(self.caller),)
+        return tuple(map(identity_facts, found))
 
     def candidates(self, exactly: bool) -> tuple[Candidate, ...]:
         """The calls to which the request may belong. With ``exactly``, those that differ only in their arguments are

@@ -17,11 +17,14 @@ from samplegate.policy.conditions import (
     NO_CALL_NAME,
     Condition,
     Holds,
+    IdentityNames,
     conditions,
+    identity_names,
     listed,
     names,
     names_arguments,
     names_call,
+    names_identity,
     no_urls,
     web_only,
 )
@@ -125,10 +128,17 @@ class Matcher(msgspec.Struct, frozen=True):
     """Whether it has ``tool: none``, not under a ``not``."""
     names_arguments: bool = False
     """Whether it has arguments anywhere, also under ``not``."""
+    names_identity: bool = False
+    """Whether it has groups or claims anywhere, also under ``not``."""
 
     def holds(self, facts: Facts | Known, every: bool) -> Holds:
-        """Whether it matches. With several candidate calls, ``every`` requires a match for all of them, otherwise one
-        is enough (policies/conditions.md, "The call")."""
+        """Whether it matches. With several candidate calls, or callers' tokens, ``every`` requires a match for all of
+        them, otherwise one is enough (policies/conditions.md, "The call")."""
+        if not self.names_identity:
+            return self._holds(facts, every)
+        return _combined([self._holds(facts, every) for _ in facts.by_identity()], every)
+
+    def _holds(self, facts: Facts | Known, every: bool) -> Holds:
         if not self.names_call:
             return _all(self.probes, facts)
         calls = facts.calls
@@ -137,13 +147,9 @@ class Matcher(msgspec.Struct, frozen=True):
             return _all(self.probes, facts) and None
         if not calls:
             return self._during(facts, None) if self.matches_no_call else False
-        values = [self._during(facts, candidate) for candidate in facts.candidates(self.names_arguments)]
-        if len(values) == 1:
-            return values[0]
-        worst, best = (False, True) if every else (True, False)
-        if worst in values:
-            return worst
-        return None if None in values else best
+        return _combined(
+            [self._during(facts, candidate) for candidate in facts.candidates(self.names_arguments)], every
+        )
 
     def _during(self, facts: Facts | Known, candidate: Candidate | None) -> Holds:
         facts.during(candidate)
@@ -151,7 +157,12 @@ class Matcher(msgspec.Struct, frozen=True):
 
     def missed(self, facts: Facts | Known, grants: bool) -> str:
         """The name of the first condition that rules a request out, as in ``_missed``; empty if it matches. A rule that
-        ``grants`` must match all candidate calls, any other rule only one."""
+        ``grants`` must match all candidate calls and tokens, any other rule only one."""
+        if not self.names_identity:
+            return self._missed(facts, grants)
+        return _overall([self._missed(facts, grants) for _ in facts.by_identity()], grants)
+
+    def _missed(self, facts: Facts | Known, grants: bool) -> str:
         calls = facts.calls
         if not self.names_call or calls is UNKNOWN:
             return _missed(self.probes, facts, grants)
@@ -161,11 +172,16 @@ class Matcher(msgspec.Struct, frozen=True):
         for candidate in facts.candidates(self.names_arguments) or (None,):
             facts.during(candidate)
             missed.append(_missed(self.probes, facts, grants))
-        return next(filter(None, missed), "") if grants else "" if "" in missed else missed[0]
+        return _overall(missed, grants)
 
     def complaint(self, facts: Facts | Known) -> str:
-        """The first condition that does not hold, as a sentence; with several candidates, for the first call that does
-        not match."""
+        """The first condition that does not hold, as a sentence; with several candidates, for the first call or token
+        that does not match."""
+        if not self.names_identity:
+            return self._complaint(facts)
+        return next(filter(None, (self._complaint(facts) for _ in facts.by_identity())), "")
+
+    def _complaint(self, facts: Facts | Known) -> str:
         if not self.names_call or facts.calls is UNKNOWN:
             return self._first(facts)
         if not facts.calls:
@@ -180,9 +196,35 @@ class Matcher(msgspec.Struct, frozen=True):
                 return what if len(candidates) == 1 else f"{what} (one of {len(candidates)} calls in flight)"
         return ""
 
+    def doubts_identity(self, known: Known) -> bool:
+        """Whether one of its conditions with groups or claims cannot be judged."""
+        pairs = zip(self.conditions, self.probes, strict=True)
+        return any(_names_identity(condition) and _all((probe,), known) is None for condition, probe in pairs)
+
     def _first(self, facts: Facts | Known) -> str:
         pairs = zip(self.conditions, self.probes, strict=True)
         return next((condition.complaint(facts) for condition, probe in pairs if _all((probe,), facts) is not True), "")
+
+
+def _names_identity(condition: Condition | Negation) -> bool:
+    if isinstance(condition, Negation):
+        return any(map(_names_identity, condition.inner))
+    return condition.name == "groups" or condition.name.startswith("claims.")
+
+
+def _combined(values: list[Holds], every: bool) -> Holds:
+    """The result for several candidates: with ``every`` all must match, otherwise one is enough."""
+    if len(values) == 1:
+        return values[0]
+    worst, best = (False, True) if every else (True, False)
+    if worst in values:
+        return worst
+    return None if None in values else best
+
+
+def _overall(missed: list[str], grants: bool) -> str:
+    """The name of the condition that rules a request out, by those of several candidates."""
+    return next(filter(None, missed), "") if grants else "" if "" in missed else missed[0]
 
 
 def compile_match(match: Match, *, grants: bool = False) -> Matcher:
@@ -200,6 +242,7 @@ def compile_match(match: Match, *, grants: bool = False) -> Matcher:
         any(map(names_call, parts)),
         any(NO_CALL_NAME in listed(part.tool) for part in parts),
         any(map(names_arguments, parts)),
+        any(map(names_identity, parts)),
     )
 
 
@@ -249,6 +292,7 @@ class CompiledRule(msgspec.Struct, frozen=True):
                 matcher.names_call and (matcher.names_arguments or not settled),
                 matcher.matches_no_call,
                 matcher.names_arguments,
+                matcher.names_identity,
             ),
             self.grants,
         )
@@ -257,7 +301,7 @@ class CompiledRule(msgspec.Struct, frozen=True):
         """The name of the first condition that rules a request out; empty if the rule applies to the request. A
         doubtful case (an ambiguous URL) is denied and never granted."""
         matcher = self.matcher
-        if matcher.names_call:
+        if matcher.names_call or matcher.names_identity:
             return matcher.missed(facts, self.grants)
         return _missed(matcher.probes, facts, self.grants)
 
@@ -286,6 +330,8 @@ class CompiledPolicy:
     """The limits by name."""
     redactor: Redactor | None = field(default=None, repr=False, compare=False)
     """Redacts secrets; None if no rule looks for them."""
+    identity_names: IdentityNames = field(default_factory=IdentityNames, repr=False)
+    """What rules name of a caller's identity."""
     scripts: Mapping[str, Script] = field(default_factory=dict, repr=False)
     """The case files of `answer` rules, by rule."""
     _models: Mapping[str, Model] = field(default_factory=dict, repr=False, compare=False)
@@ -378,6 +424,7 @@ def compile_policy(
         catalogue_of(policy.models, {}) if catalogue is None else catalogue,
         limit_specs(policy),
         redactor(policy, detectors or {}),
+        identity_names(rule.match for rule in policy.rules),
         scripts or {},
         {model.name: model for model in policy.models},
     )

@@ -63,11 +63,12 @@ class Range(Strict, frozen=True):
 
 
 Plain: TypeAlias = bool | int | float | str
-"""A value of an argument. A text is a glob."""
+"""A value of an argument or claim. A text is a glob."""
 
 
 class ArgumentTest(Strict, frozen=True):
-    """A test of an argument. All of its keys must hold, except that `absent` also permits that there is none."""
+    """A test of an argument or claim. All of its keys must hold, except that `absent` also permits that there is
+    none."""
 
     min: Annotated[int | float | None, Meta(description="The lowest number that matches.")] = None
     max: Annotated[int | float | None, Meta(description="The highest number that matches.")] = None
@@ -81,7 +82,9 @@ class ArgumentTest(Strict, frozen=True):
             )
         ),
     ] = None
-    absent: Annotated[bool, Meta(description="Whether a call without the argument matches, too.")] = False
+    absent: Annotated[
+        bool, Meta(description="Whether a call without the argument, or a caller without the claim, matches, too.")
+    ] = False
 
 
 Wanted: TypeAlias = Plain | list[Plain] | ArgumentTest
@@ -99,6 +102,16 @@ class Match(Strict, frozen=True, rename={"not_": "not"}):
     ] = None
     server: Annotated[Names | None, Meta(description="The server's configured name.")] = None
     caller: Annotated[Names | None, Meta(description="The caller's name; on stdio always `local`.")] = None
+    groups: Annotated[Names | None, Meta(description="One of the caller's groups.")] = None
+    claims: Annotated[
+        dict[str, Wanted] | None,
+        Meta(
+            description=(
+                "Claims of the caller's JWT, by name or dotted path: compared like `arguments`. Of a list, one item"
+                " is enough."
+            )
+        ),
+    ] = None
     tool: Annotated[
         Names | None, Meta(description="The tool of the call in flight; `none` if no call is in flight.")
     ] = None

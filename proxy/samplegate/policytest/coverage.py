@@ -165,14 +165,15 @@ def _alternatives(place: int, entry: CompiledRule) -> Iterator[_Arm]:
         for number, choice in enumerate(choices if len(choices) > 1 else []):
             what = f"{name}: no matching request has {tree.quoted(str(choice))}; add a case with it"
             yield _Arm(("match", name, number), what, _meets(place, entry, name, choice))
-    for path, wanted in (match.arguments or {}).items():
-        for number, choice in enumerate(wanted if isinstance(wanted, list) and len(wanted) > 1 else []):
-            what = f"arguments.{path}: no matching request has {shown([choice])}; add a case with it"
-            yield _Arm(("match", "arguments", path, number), what, _meets(place, entry, "arguments", {path: choice}))
+    for name in ("arguments", "claims"):
+        for path, wanted in (getattr(match, name) or {}).items():
+            for number, choice in enumerate(wanted if isinstance(wanted, list) and len(wanted) > 1 else []):
+                what = f"{name}.{path}: no matching request has {shown([choice])}; add a case with it"
+                yield _Arm(("match", name, path, number), what, _meets(place, entry, name, {path: choice}))
 
 
 def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[[_Walk], bool]:
-    only: dict[str, Any] = {name: choice if name == "arguments" else [choice]}
+    only: dict[str, Any] = {name: choice if isinstance(choice, dict) else [choice]}
     (condition,) = conditions(Match(**only))
 
     def holds(walk: _Walk) -> bool:
@@ -186,10 +187,11 @@ def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[
     def met(walk: _Walk) -> bool:
         if not walk.applied(place, entry):
             return False
-        for candidate in walk.facts.candidates(exactly=True) or (None,):
-            walk.facts.during(candidate)
-            if holds(walk):
-                return True
+        for _ in walk.facts.by_identity():
+            for candidate in walk.facts.candidates(exactly=True) or (None,):
+                walk.facts.during(candidate)
+                if holds(walk):
+                    return True
         return False
 
     return met
@@ -207,6 +209,7 @@ def _without_not(entry: CompiledRule) -> CompiledRule | None:
         matcher.names_call,
         matcher.matches_no_call,
         matcher.names_arguments,
+        matcher.names_identity,
     )
     return CompiledRule(entry.rule, bare, entry.grants)
 

@@ -15,6 +15,7 @@ from samplegate.policy.conditions import NO_CALL_NAME
 from samplegate.policy.prompt import Failure
 from samplegate.policy.schema import Amount, Count, Duration, Positive, Strict
 from samplegate.protocol.frames import LEGACY, MODERN, Era, era_of
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.requests import ELICITATION, SAMPLING, Call, ClientCapabilities, Origin
 
 START: Final = "2026-01-15T12:00:00Z"
@@ -38,6 +39,8 @@ class Scene(Strict, frozen=True):
 
     server: Annotated[str | None, Meta(description="The server that makes the request. Default: `default`.")] = None
     caller: Annotated[str | None, Meta(description="The caller. Default: `local`.")] = None
+    groups: Annotated[list[str] | None, Meta(description="The caller's groups. Default: none.")] = None
+    claims: Annotated[dict[str, Any] | None, Meta(description="The claims of the caller's JWT. Default: none.")] = None
     era: Annotated[
         Era | None,
         Meta(
@@ -349,6 +352,8 @@ def with_defaults(scene: Scene, defaults: Scene) -> Scene:
     return Scene(
         server=defaults.server if scene.server is None else scene.server,
         caller=defaults.caller if scene.caller is None else scene.caller,
+        groups=defaults.groups if scene.groups is None else scene.groups,
+        claims=defaults.claims if scene.claims is None else scene.claims,
         era=time.era,
         revision=time.revision,
         tool=during.tool,
@@ -375,7 +380,17 @@ def origin(scene: Scene) -> Origin:
     revision = scene.revision or (MODERN if scene.era == "modern" else LEGACY)[-1]
     calls = _calls(scene)
     params = tuple(_params(scene, call) for call in calls)
-    return Origin(scene.server or "default", scene.caller or "local", era_of(revision), revision, calls, params=params)
+    caller = scene.caller or "local"
+    identity = Identity(caller, frozenset(scene.groups or ()), json.dumps(scene.claims or {}).encode())
+    return Origin(
+        scene.server or "default",
+        caller,
+        era_of(revision),
+        revision,
+        calls,
+        params=params,
+        identities=(identity,),
+    )
 
 
 def _params(scene: Scene, call: Call) -> tuple[bytes, ...]:

@@ -130,7 +130,7 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
         kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
         return state.policy.unsolicited(
             server=state.server,
-            caller=pending.caller,
+            identity=pending.identity,
             call=pending.call,
             client=pending.client,
             kinds=kinds,
@@ -265,8 +265,8 @@ class Exchange:
         """Process a request with the modern envelope: insert our capabilities, and check the answers in it."""
         assert f.id is not None
         call, token = call_and_token(f, modern=True)
-        caller = self.state.caller_on(stream)
-        declaration = self._declarations.of(meta, call, caller)
+        identity = self.state.identity_on(stream)
+        declaration = self._declarations.of(meta, call, identity.name)
         pending = Pending(
             stream,
             f.id,
@@ -281,7 +281,7 @@ class Exchange:
             declaration.client,
             declaration.offer,
         )
-        pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
+        pending.identity, pending.level = identity, META_LOG_LEVEL in meta.members
         self.state.note_trace(pending, f, stream)
         ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
         own_token = self.state.own_token(pending)
@@ -291,7 +291,7 @@ class Exchange:
         if call is not None:  # no other request is retried
             pending.params = bytes(params.text) if params is not None else f.payload
             pending.size += len(pending.params or b"")
-        notes = self._declarations.withheld(declaration, call, caller)
+        notes = self._declarations.withheld(declaration, call, identity.name)
         if f.method.startswith("tasks/"):
             return [*notes, *self.tasks.request(pending, f, params)]
         if f.method == LISTEN and (subscribed := self.tasks.subscribe(pending, f, params)) is not None:

@@ -12,6 +12,7 @@ import msgspec
 
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import META, META_RELATED_TASK, Frame
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import Call
 from samplegate.protocol.session_state import Pending, SessionState
@@ -31,6 +32,7 @@ class LegacyTask(msgspec.Struct, frozen=True):
     """A task, with the call that created it."""
 
     call: Call
+    identity: Identity
     params: bytes | None
     key: str
     """The name of the call for limits per call."""
@@ -75,7 +77,7 @@ class LegacyTasks(msgspec.Struct, eq=False):
             return
         self._forget(id)
         (key,) = self.state.call_ids([pending])
-        self._known[id] = LegacyTask(call, pending.arguments, key, now + _ttl(f))
+        self._known[id] = LegacyTask(call, pending.identity, pending.arguments, key, now + _ttl(f))
         self._size += len(pending.arguments or b"")
         while len(self._known) > MAX_TASKS or self._size > MAX_BYTES:
             self._forget(next(iter(self._known)))

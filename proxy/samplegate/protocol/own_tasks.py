@@ -155,7 +155,7 @@ class OwnTasks:
         assert pending.call is not None
         return TaskRecord(
             str(self._state.new_id()),
-            pending.caller,
+            pending.identity,
             pending.call,
             pending.key,
             pending.revision,
@@ -224,7 +224,7 @@ class OwnTasks:
             record.client,
             record.offer,
         )
-        pending.caller, pending.trace, pending.ambient = record.caller, record.trace, record.ambient
+        pending.identity, pending.trace, pending.ambient = record.identity, record.trace, record.ambient
         pending.own, pending.until = id, record.expires - self._state.epoch
         pending.size += len(pending.params or b"")
         self._running[own] = pending

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.protocol.frames import Era, has_modes
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.strictjson import JsonFault, decode, plain_name, quoted_name, resembling
 from samplegate.urls import requested_url_error
 
@@ -61,6 +62,9 @@ class Origin(msgspec.Struct, frozen=True):
     params: tuple[tuple[bytes | None, ...], ...] = ()
     """For each of ``calls``, the raw params of every call in flight with its method and tool; None if they are not
     kept. Empty: not known for any."""
+    identities: tuple[Identity, ...] = ()
+    """The identities of the calls, each once: one is certain, several are candidates. All have the name ``caller``.
+    Empty: not known."""
 
     @property
     def params_size(self) -> int:

@@ -15,6 +15,7 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, results, strictjson
 from samplegate.protocol.frames import Era, Frame, FrameId
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.legacy_tasks import LegacyTask, LegacyTasks
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import (
@@ -293,6 +294,7 @@ class Pushes(msgspec.Struct, eq=False):
             calls[0].trace if len(calls) == 1 else "",
             calls[0].ambient if len(calls) == 1 else "",
             params,
+            _identities(calls, task) or (state.identity,),
         )
         # the params live as long as this request, also if their calls end before it
         size = ENTRY + parsed_size([f.payload]) + origin.params_size
@@ -429,6 +431,8 @@ MAX_CANDIDATES: Final = 64
 """Calls in flight whose params are kept for one request of the server."""
 MAX_PARAMS: Final = 4 * 1024 * 1024
 """Bytes of these params."""
+MAX_IDENTITIES: Final = 8
+"""Identities of one request of the server. Each is combined with each of the calls."""
 
 
 def _kept(params: tuple[tuple[bytes | None, ...], ...]) -> tuple[tuple[bytes | None, ...], ...]:
@@ -443,6 +447,13 @@ def _certain(calls: list[Pending], task: LegacyTask | None) -> bytes | None:
     if task is None:
         return calls[0].arguments if len(calls) == 1 else None
     return None if calls else task.params
+
+
+def _identities(calls: list[Pending], task: LegacyTask | None) -> tuple[Identity, ...]:
+    """The identities of calls and of a task, each once. Of too many, one that is not known stands for all."""
+    every = [pending.identity for pending in calls] + ([] if task is None else [task.identity])
+    found = tuple(dict.fromkeys(every))
+    return found if len(found) <= MAX_IDENTITIES else (Identity(found[0].name),)
 
 
 def _refused(f: Frame, fault: str) -> Effects:
@@ -478,6 +489,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             pending.trace,
             pending.ambient,
             ((pending.arguments,),) if calls else (),
+            (pending.identity,),
         )
         items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:

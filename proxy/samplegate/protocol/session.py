@@ -548,7 +548,7 @@ class Session:
             return self.exchange.request(stream, f, meta, now)
         call, token = call_and_token(f, modern=False)
         pending = Pending(
-            stream, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(stream), frame=kept(f, call)
+            stream, f.id, f.id, f.method, now, call, token, identity=self.state.identity_on(stream), frame=kept(f, call)
         )
         if pending.frame is not None:
             pending.size += 2 * len(f.raw)  # its params may be parsed from it

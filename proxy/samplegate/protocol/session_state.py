@@ -29,6 +29,7 @@ from samplegate.protocol.frames import (
     Frame,
     FrameId,
 )
+from samplegate.protocol.identity import LOCAL, Identity, in_common
 from samplegate.protocol.rawjson import Malformed, lookup, string
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin
 from samplegate.protocol.rounds import Effect, Effects, Later, Note, ToClient, ToServer
@@ -86,7 +87,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """``input_required`` results sent to the client in this call, with or without questions."""
     waits: int = 0
     """Consecutive results that contain only a state."""
-    caller: str = "local"
+    identity: Identity = LOCAL
+    """The caller, with what its token of this request says."""
     number: int = 0
     """The number by which the server's link knows the request and its stream."""
     wire_token: str | None = None
@@ -129,6 +131,11 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Legacy: whether the call becomes a task of the gate if it has to wait for a reviewer."""
     answers: tuple[str, ...] = ()
     """The keys that a ``tasks/update`` of the gate's own answers."""
+
+    @property
+    def caller(self) -> str:
+        """The caller's name."""
+        return self.identity.name
 
     @property
     def waited_from(self) -> float:
@@ -656,7 +663,7 @@ class SessionPolicy(Protocol):
         ...
 
     def unsolicited(
-        self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
+        self, *, server: str, identity: Identity, call: Call, client: ClientCapabilities, kinds: Set[Kind]
     ) -> Literal["pass", "refuse", "strip"]:
         """The treatment of unsolicited ``inputResponses`` of these kinds."""
         ...
@@ -682,7 +689,8 @@ class SessionState(msgspec.Struct, eq=False):
     token: str
     keys: SealKeys
     epoch: float = 0.0
-    caller: str = "local"
+    identity: Identity = LOCAL
+    """The caller of this conversation. Over HTTP, with the groups and claims that all of its requests had."""
     maps_ids: bool = False
     """Whether several clients or streams choose ids and tokens independently; the server then sees ours (R111)."""
     streams: bool = False
@@ -694,8 +702,8 @@ class SessionState(msgspec.Struct, eq=False):
     """Whether the Tasks extension passes: both sides speak 2026-07-28, and there is a store for tasks."""
     outlived: bool = False
     """Whether the client's streams outlive the server's side; waiting clients then get an error when it ends."""
-    callers: dict[int, str] = msgspec.field(default_factory=dict)
-    """The caller of each client stream that does not belong to ``caller``."""
+    identities: dict[int, Identity] = msgspec.field(default_factory=dict)
+    """The identity of the requests on a client stream, if it is known for this stream (HTTP)."""
     traces: dict[int, str] = msgspec.field(default_factory=dict)
     """The trace context of a client stream, if its HTTP request has one in a header."""
     revision: str = ""
@@ -761,7 +769,15 @@ class SessionState(msgspec.Struct, eq=False):
         """The origin of requests during a modern call."""
         calls, params = ((), ()) if pending.call is None else ((pending.call,), ((pending.arguments,),))
         return Origin(
-            self.server, pending.caller, "modern", pending.revision, calls, pending.trace, pending.ambient, params
+            self.server,
+            pending.caller,
+            "modern",
+            pending.revision,
+            calls,
+            pending.trace,
+            pending.ambient,
+            params,
+            (pending.identity,),
         )
 
     def note_trace(self, pending: Pending, f: Frame, stream: int) -> None:
@@ -770,9 +786,23 @@ class SessionState(msgspec.Struct, eq=False):
         pending.trace = trace_of(f) or ambient
         pending.ambient = ambient if ambient != pending.trace else ""
 
+    @property
+    def caller(self) -> str:
+        """The name of this conversation's caller."""
+        return self.identity.name
+
     def caller_on(self, stream: int) -> str:
-        """The caller on a client's stream."""
-        return self.callers.get(stream, self.caller) if self.callers else self.caller
+        """The name of the caller on a client's stream."""
+        return self.identity_on(stream).name
+
+    def identity_on(self, stream: int) -> Identity:
+        """The identity of the requests on a client's stream."""
+        return self.identities.get(stream, self.identity)
+
+    def note_identity(self, stream: int, identity: Identity) -> None:
+        """Note the identity of a stream's requests, and what it has in common with that of all others."""
+        self.identities[stream] = identity
+        self.identity = in_common(self.identity, identity)
 
     def offer(
         self, era: Era, revision: str, client: ClientCapabilities, call: Call | None, caller: str | None = None

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.protocol import rawjson, strictjson
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.outcomes import SealedDecision
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ELICITATION, ROOTS, SAMPLING, Call, ClientCapabilities, Offer
@@ -97,7 +98,8 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
 
     token: str
     """A unique name for the task, which its ID is not."""
-    caller: str
+    identity: Identity
+    """The caller of the call, with what its token said."""
     call: Call
     name: str
     """The name of the call for limits per call."""
@@ -124,6 +126,11 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     """Whether the server has ended the task."""
     own: OwnTask | None = None
     """Set for a task of the gate."""
+
+    @property
+    def caller(self) -> str:
+        """The name of the caller, to whom the task belongs."""
+        return self.identity.name
 
     @property
     def is_open(self) -> bool:

@@ -164,7 +164,7 @@ class Tasks:
             return "the params of a call that becomes a task are not UTF-8"
         record = TaskRecord(
             str(state.new_id()),
-            pending.caller,
+            pending.identity,
             pending.call,
             pending.key,
             pending.revision,
@@ -476,6 +476,7 @@ class Tasks:
             record.trace,
             record.ambient,
             ((params,),),
+            (record.identity,),
         )
         items, roots = {}, list[str]()
         for key, raw in entries.items():
@@ -634,7 +635,7 @@ class Tasks:
         state = self._state
         own = state.new_id()
         pending = Pending(INTERNAL, own, own, method, 0.0, modern=True, revision=record.revision, client=record.client)
-        pending.task, pending.caller, pending.answers = id, record.caller, keys
+        pending.task, pending.identity, pending.answers = id, record.identity, keys
         params = rawjson.object_of({"taskId": rawjson.dump(id), **more, META: record.meta.encode()})
         before = self._own.pop((f"{method} {sorted(keys)}", id), None)
         if before is not None:

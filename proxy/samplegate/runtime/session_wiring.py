@@ -25,6 +25,7 @@ from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.protocol import capabilities
 from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.frames import MODERN
+from samplegate.protocol.identity import LOCAL, Identity
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.rawjson import NOT_JSON
 from samplegate.protocol.requests import Offer
@@ -51,7 +52,7 @@ class SessionWiring:
         context: ProcessContext,
         server: str,
         *,
-        caller: str = "local",
+        identity: Identity = LOCAL,
         realm: str = "",
         maps_ids: bool = False,
         streams: bool = False,
@@ -72,7 +73,7 @@ class SessionWiring:
             secrets.token_hex(4),
             context.keys,
             epoch=time.time() - time.monotonic(),
-            caller=caller,
+            identity=identity,
             maps_ids=maps_ids,
             streams=streams,
             outlived=outlived,

@@ -18,6 +18,7 @@ import anyio.abc
 from samplegate.config.servers import ServerSettings, headers_of
 from samplegate.errors import Log
 from samplegate.protocol.frames import Frame
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.rounds import Note
 from samplegate.runtime.flow import STANDALONE, HttpClientWriter, HttpServerWriter, Sink, shared_process_writer
 from samplegate.runtime.relay import Relay
@@ -210,14 +211,16 @@ class ServerConversation:
         """Whether the conversation is closed or closing."""
         return self._ending.is_set() or self._over.is_set() or self._relay.server_gone.is_set()
 
-    def open_stream(self, stream: Sink, *, standalone: bool = False, caller: str | None = None, trace: str = "") -> int:
+    def open_stream(
+        self, stream: Sink, *, standalone: bool = False, identity: Identity | None = None, trace: str = ""
+    ) -> int:
         """Register a stream and return its number."""
         number = STANDALONE
         if not standalone:
             self._numbers += 1
             number = self._numbers
-        if caller is not None:
-            self.wiring.state.callers[number] = caller
+        if identity is not None:
+            self.wiring.state.note_identity(number, identity)
         if trace:
             self.wiring.state.traces[number] = trace
         self.used = self._relay.clock()
@@ -237,7 +240,7 @@ class ServerConversation:
         self._relay.stream_closed(stream)
         if stream not in self.wiring.state.inflight.streams:
             self._streams.sinks.pop(stream, None)
-            self.wiring.state.callers.pop(stream, None)
+            self.wiring.state.identities.pop(stream, None)
             self.wiring.state.traces.pop(stream, None)
 
     def undelivered(self, id: str | int) -> None:

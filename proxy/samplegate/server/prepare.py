@@ -15,7 +15,7 @@ import msgspec
 
 from samplegate.auth.guard import preload
 from samplegate.config import SettingsError
-from samplegate.config.identities import PeopleSettings, reviewer_warnings
+from samplegate.config.identities import PeopleSettings, caller_warnings, reviewer_warnings
 from samplegate.config.serve import LoadedServe, load_serve
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
@@ -152,10 +152,12 @@ def _warnings(rules: Rules, loaded: LoadedServe) -> list[str]:
 
 
 def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
-    """Warnings about servers and reviewers that do not fit the policy."""
+    """Warnings about servers, callers and reviewers that do not fit the policy."""
     remedy = "rename it, or add a rule for it"
     unmatched = [unmatched_server(rules.compiled, name, remedy, others=settings.servers) for name in settings.servers]
     found = [what for what in unmatched if what is not None]
+    named = rules.compiled.identity_names
+    found += caller_warnings(settings.callers, groups=named.groups, claims=bool(named.claims))
     return found + (
         reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
     )

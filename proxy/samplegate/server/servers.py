@@ -25,11 +25,11 @@ from samplegate.protocol import capabilities
 from samplegate.protocol.bridge.era_detection import Eras
 from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.frames import META, META_CAPABILITIES, Frame
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import DISCOVER
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
-from samplegate.runtime.flow import Sink
 from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.relay import enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring
@@ -230,19 +230,20 @@ class ServerRuntime:
         """Number of client streams with requests under way."""
         return sum(conversation.busy_streams for conversation in self._all)
 
-    async def begin(self, caller: str) -> ServerConversation:
+    async def begin(self, identity: Identity) -> ServerConversation:
         """Start a conversation for one legacy session (R119). Raises ConversationRefused."""
-        return await self._start(caller, modern=False)
+        return await self._start(identity, modern=False)
 
-    async def modern(self, caller: str, frame: Frame) -> ServerConversation | CallerView:
+    async def modern(self, identity: Identity, frame: Frame) -> ServerConversation:
         """The conversation that this caller's modern requests share. Raises ConversationRefused."""
+        caller = identity.name
         key = Key(ALL_CALLERS if self._is_shared_by_all() else caller)
         if self._prefers_legacy(key, caller, frame):
             key = Key(caller, True)
         found = self._shared.get(key)
         if found is None or found.over:
-            found = await self._shared_conversation(key, caller)
-        return CallerView(found, caller) if key.caller == ALL_CALLERS else found
+            found = await self._shared_conversation(key, identity)
+        return found
 
     def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
         """Whether a frame goes to a conversation that prefers the legacy eras; never for a client with a modern
@@ -275,7 +276,7 @@ class ServerRuntime:
             self._eras.look()
         return self._eras.known is not None and self._eras.known.modern is True
 
-    async def _shared_conversation(self, key: Key, caller: str) -> ServerConversation:
+    async def _shared_conversation(self, key: Key, identity: Identity) -> ServerConversation:
         """The running shared conversation of a key. Of several concurrent requests, the first starts it and the others
         wait."""
         lock = self._locks.setdefault(key, anyio.Lock())
@@ -284,7 +285,7 @@ class ServerRuntime:
                 found = self._shared.get(key)
                 if found is None or found.over:
                     found = self._shared[key] = await self._start(
-                        caller, modern=True, prefers_legacy=key.prefers_legacy
+                        identity, modern=True, prefers_legacy=key.prefers_legacy
                     )
                     found.on_end(partial(self._forget, key, found))
                     self._group.start_soon(self._end_idle, found)
@@ -297,16 +298,16 @@ class ServerRuntime:
         if self._shared.get(key) is conversation:
             del self._shared[key]
 
-    async def _start(self, caller: str, *, modern: bool, prefers_legacy: bool = False) -> ServerConversation:
+    async def _start(self, identity: Identity, *, modern: bool, prefers_legacy: bool = False) -> ServerConversation:
         self._check()
-        if not self._behind.streams and not self._quota.take(caller):
+        if not self._behind.streams and not self._quota.take(identity.name):
             raise ConversationRefused(
                 503,
                 f"server {self.name}: the process limit or this caller's share of it is used up; retry later",
                 RETRY_AFTER,
             )
         started = self._clock()
-        conversation = self._build_conversation(caller, modern, prefers_legacy)
+        conversation = self._build_conversation(identity, modern, prefers_legacy)
         self._all.add(conversation)
         if isinstance(session := conversation.wiring.relay.session, EraNegotiator):
             self._eras.follow(session)
@@ -345,7 +346,7 @@ class ServerRuntime:
                 max(1, ceil(left)),
             )
 
-    def _build_conversation(self, caller: str, modern: bool, prefers_legacy: bool) -> ServerConversation:
+    def _build_conversation(self, identity: Identity, modern: bool, prefers_legacy: bool) -> ServerConversation:
         self._evidence.refresh()
         self._eras.look()
         if self._behind.streams and self._clock() - self._eras.at > ERAS_EXPIRE:
@@ -353,7 +354,7 @@ class ServerRuntime:
         wiring = SessionWiring(
             self._context,
             self.name,
-            caller=caller,
+            identity=identity,
             realm=self._behind.realm,
             maps_ids=modern,
             streams=self._behind.streams,
@@ -442,23 +443,6 @@ class ServerRuntime:
         async with anyio.create_task_group() as group:
             for conversation in list(self._all):
                 group.start_soon(conversation.aclose, why)
-
-
-class CallerView:
-    """One caller's view of a conversation that several callers share."""
-
-    def __init__(self, conversation: ServerConversation, caller: str) -> None:
-        self._conversation = conversation
-        self._caller = caller
-        self.received = conversation.received
-        self.close_stream = conversation.close_stream
-        self.on_end = conversation.on_end
-        self.undelivered = conversation.undelivered
-        self.aclose = conversation.aclose
-
-    def open_stream(self, stream: Sink, *, standalone: bool = False, trace: str = "") -> int:
-        """Open a stream of this caller."""
-        return self._conversation.open_stream(stream, standalone=standalone, caller=self._caller, trace=trace)
 
 
 def _has_modern_extension(frame: Frame) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from samplegate.protocol.identity import LOCAL
 from samplegate.transport.http_server.http import HttpBounds
 from samplegate.transport.http_server.sessions import HttpSession
 from samplegate.transport.http_server.stream import GONE, HttpStream, StreamMemory, StreamReader
@@ -79,7 +80,7 @@ class Streams(RuleBasedStateMachine):
 
     @rule()
     def a_call_comes(self) -> None:
-        self.run(lambda: self.posts.append(self.session.asked(1)))
+        self.run(lambda: self.posts.append(self.session.asked(1, LOCAL)))
         self.read(self.posts[-1])
 
     @rule()

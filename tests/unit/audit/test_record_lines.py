@@ -11,8 +11,10 @@ import pytest
 
 from samplegate.audit.record import Attempt, ContentMode, Record, RecordLine, read_line, to_json
 from samplegate.audit.sqlite_log import row
+from samplegate.policy.conditions import IdentityNames
 from samplegate.policy.decisions import Misses, Shadow
 from samplegate.policy.schema import DenyRule
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.requests import Call
 from tests.unit.audit.test_record import KEY, PLAIN
 
@@ -95,11 +97,24 @@ EMPTY = replace(
     fits=True,
 )
 CALLED = replace(FULL, arguments=((b'{"name":"t","arguments":{"path":"/tmp/x","password":"hunter2"}}', b"{}"),))
+OF_TOKENS = replace(
+    PLAIN,
+    identities=(
+        Identity("jwt:ann", frozenset({"sre", "ops"}), b'{"sub":"ann","dept":"eng","realm":{"roles":["a",1]}}'),
+        Identity("jwt:ann", frozenset(), b'{"sub":"ann","realm":{"token":"hunter2"}}'),
+    ),
+    looks_at=IdentityNames(True, ("dept", "realm.roles", "realm.token")),
+)
+NOT_KNOWN = Identity("jwt:ann", frozenset(), b'{"dept":1,"dept":2}')
 CASES: Final[list[tuple[Record, ContentMode]]] = [
     (PLAIN, "none"), (FULL, "none"), (FULL, "hash"), (FULL, "full"), (LONG, "none"), (EMPTY, "full"),
     (replace(FULL, result=b'{"a":1,"a":2}'), "full"), (replace(FULL, request={"url": "https://u:p@x.example/a?b#c"},
     result=None), "full"),
     (CALLED, "none"), (CALLED, "hash"), (CALLED, "full"), (replace(FULL, arguments=((b"{}", None),)), "full"),
+    (OF_TOKENS, "none"), (OF_TOKENS, "hash"), (OF_TOKENS, "full"),
+    (replace(OF_TOKENS, looks_at=IdentityNames()), "full"),
+    (replace(OF_TOKENS, identities=(Identity("jwt:ann"),)), "full"),
+    (replace(OF_TOKENS, identities=(*OF_TOKENS.identities, NOT_KNOWN)), "full"),
 ]  # fmt: skip
 
 
@@ -115,8 +130,12 @@ def test_a_record_is_the_line_that_it_was(case: tuple[Record, ContentMode], line
 
 def test_every_field_is_in_some_line() -> None:
     told = {name for line in LINES for name in json.loads(line)}
-    unwritten = {"asked", "usd", "redactor"}  # `usd` is written as `cost_usd`
+    unwritten = {"asked", "usd", "redactor", "identities", "looks_at"}  # `usd` is written as `cost_usd`
     assert {field.name for field in fields(Record)} - unwritten | {
+        "groups",
+        "claims",
+        "groups_hash",
+        "claims_hash",
         "cost_usd",
         "request_hash",
         "result_hash",

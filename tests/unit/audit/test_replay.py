@@ -10,14 +10,15 @@ import msgspec
 import pytest
 
 from samplegate.audit import replay as replaying
-from samplegate.audit.record import MAX_ARGUMENTS
+from samplegate.audit.record import MAX_ARGUMENTS, ContentMode
 from samplegate.audit.replay import Changed, ReplayedDecision, Same, Undetermined, replay
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import load
 from samplegate.policy.redaction import of_patterns
-from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
+from samplegate.policy.schema import AllowRule, AnswerRule, ArgumentTest, DenyRule, EscalateRule, ForwardRule, Match
 from samplegate.policytest.compare import step_request
 from samplegate.policytest.load import load_cases
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.requests import BadRequest, ClientCapabilities, Request
 from tests.fakes import logged
 from tests.fakes.requests import compiled, form, sampling, tool, url
@@ -31,6 +32,9 @@ DENY: Final = DenyRule(name="no", match=SAMPLING)
 FORWARD: Final = ForwardRule(name="person", match=FORMS)
 NOBODY: Final = ReplayedDecision("none", None)
 EMPTY: Final = compiled()
+
+
+ANN: Final = Identity("jwt:ann", frozenset({"ops"}), b'{"sub":"ann","dept":"finance","a.b":{"c":["x","y"]}}')
 
 
 def refused(name: str, **match: Any) -> DenyRule:
@@ -97,6 +101,66 @@ class TestWithContents:
         deny = refused("no", kind="elicitation", arguments={"ok": False})
         line = logged.line(logged.record(compiled(deny), asked, **more))
         assert isinstance(replay(compiled(deny), line), Same | Undetermined)
+
+    @pytest.mark.parametrize(
+        ("identities", "content", "expected"),
+        [
+            ((ANN,), "full", [Same, Changed, Undetermined]),
+            ((ANN, ANN), "full", [Same, Changed, Undetermined]),
+            ((ANN,), "hash", [Undetermined, Undetermined, Undetermined]),
+            ((msgspec.structs.replace(ANN, claims=None),), "full", [Same, Same, Same]),
+            ((msgspec.structs.replace(ANN, groups=None),), "full", [Same, Same, Undetermined]),
+        ],
+    )
+    def test_groups_and_claims_are_decided_again_as_far_as_they_are_recorded(
+        self, identities: tuple[Identity, ...], content: ContentMode, expected: list[type]
+    ) -> None:
+        def rule(**claims: Any) -> AnswerRule:
+            match = Match(kind="elicitation", groups="ops", claims={"gone": ArgumentTest(absent=True), **claims})
+            return AnswerRule(name="r", match=match, content={"confirm": True})
+
+        asked = form(confirm="boolean")
+        origin = msgspec.structs.replace(asked.origin, caller="jwt:ann", identities=identities)
+        asked = msgspec.structs.replace(asked, origin=origin)
+        named = {r"a\.b.c": "x", "dept": "finance"}
+        old = logged.line(logged.record(compiled(rule(**named)), asked), content)
+        others = [rule(**named), rule(dept="hr"), rule(sub="ann")]
+        assert expected == [type(replay(compiled(one), old)) for one in others]
+
+    @pytest.mark.parametrize(
+        ("claims", "more"),
+        [
+            (b'{"dept":"TCK-1"}', {"redactor": of_patterns({"ticket": "TCK-[0-9]"})}),
+            (b'{"dept":{"password":"hunter2"}}', {}),
+            (b'{"dept":"\\ud800"}', {}),
+            (b'{"dept":1,"dept":2}', {}),
+            (b'{"dept":null}', {}),
+        ],
+        ids=["secret", "secret name", "surrogate", "two readings", "null"],
+    )
+    def test_claims_that_the_record_lacks_are_not_guessed(self, claims: bytes, more: dict[str, Any]) -> None:
+        asked = form(confirm="boolean")
+        identity = Identity("jwt:ann", frozenset(), claims)
+        asked = msgspec.structs.replace(asked, origin=msgspec.structs.replace(asked.origin, identities=(identity,)))
+        rule = refused("no", kind="elicitation", claims={"dept": "finance"})
+        text = logged.text(logged.record(compiled(rule), asked, **more))
+        assert ("TCK-1" in text, "hunter2" in text) == (False, False)
+        old = logged.line(logged.record(compiled(rule), asked, **more))
+        assert isinstance(replay(compiled(rule), old), Same | Undetermined)
+
+    @pytest.mark.parametrize(
+        ("groups", "claims"),
+        [
+            (1, 1), ([1], [1]), ({}, {}), ("x", "x"), ([["ops"], ["ops"]], [{"a": 1, "a.b": 1}]), ([], []),
+            ([[1]], [{"a": 1, "a.b": 1, "..": 1}]),
+        ],
+    )  # fmt: skip
+    def test_groups_and_claims_of_another_shape_are_not_guessed(self, groups: Any, claims: Any) -> None:
+        rule = AnswerRule(
+            name="r", match=Match(kind="elicitation", groups="ops", claims={"a": 1, "a.b": 1}), content={"a": True}
+        )
+        old = logged.line(logged.record(compiled(rule), form(a="boolean")), groups=groups, claims=claims)
+        assert isinstance(replay(compiled(rule), old), Same | Undetermined)
 
     def test_an_emoji_in_an_argument_is_in_the_record(self) -> None:
         rule = refused("no", kind="elicitation", arguments={"a": "\N{SPARKLES}"})

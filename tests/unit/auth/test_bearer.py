@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samplegate.auth.tokens import CACHE_SECONDS, MAX_CACHED, Bearers, Caller, StaticTokens, Unauthenticated
+from samplegate.protocol.identity import static
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +21,7 @@ class Verifier:
 
     async def caller_of(self, token: str) -> Caller | None:
         self.asked += 1
-        return None if token == "stranger" else Caller(token, expires=self.expires)
+        return None if token == "stranger" else Caller(static(token), expires=self.expires)
 
     async def ask(self, token: str) -> Caller:
         return self.bearers.known(token) or await self.bearers.verified(token)

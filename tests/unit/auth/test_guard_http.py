@@ -68,7 +68,10 @@ async def test_real_clients_get_through_with_a_good_token_only() -> None:
             ):
                 guarded.scopes.clear()
                 async with http.post(url + PATH, headers={"Authorization": f"Bearer {token}"}, data=b"{}") as answer:
-                    assert (status, caller) == (answer.status, [scope["samplegate.caller"] for scope in guarded.scopes])
+                    assert (status, caller) == (
+                        answer.status,
+                        [scope["samplegate.caller"].name for scope in guarded.scopes],
+                    )
             async with http.get(f"{url}/.well-known/oauth-protected-resource{PATH}") as answer:
                 assert f"{GATE}{PATH}" == (await answer.json())["resource"]
 

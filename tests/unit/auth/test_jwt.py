@@ -55,6 +55,42 @@ async def test_a_token_of_the_issuer_says_who_calls(name: str, algorithm: str) -
     assert ("jwt:alice", None) == (found.name, found.audiences)
 
 
+async def test_a_caller_has_the_claims_as_the_issuer_wrote_them() -> None:
+    found = await tokens().caller_of(mint(dept="finance", n=1.0))
+    assert found is not None
+    assert found.identity.claims is not None
+    claims = json.loads(found.identity.claims)
+    assert ("finance", "alice", frozenset()) == (claims["dept"], claims["sub"], found.identity.groups)
+    assert b'"n": 1.0' in found.identity.claims
+    assert "finance" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "groups"),
+    [
+        (["ops", "sre", "ops"], {"ops", "sre"}),
+        ("ops", {"ops"}),
+        ([], set()),
+        (["g" * 256], {"g" * 256}),
+        ([f"g{number}" for number in range(200)], {f"g{number}" for number in range(200)}),
+        ([f"g{number}" for number in range(201)], None),
+        (["g" * 257], None),
+        ("g" * 257, None),
+        (["ops", 1], None),
+        (["ops", ""], None),
+        ("", None),
+        ({"ops": True}, None),
+        (True, None),
+        (None, None),
+    ],
+)
+async def test_groups_come_from_the_configured_claim(value: Any, groups: set[str] | None) -> None:
+    """Issuers leave out the claim of a user with too many groups, so an absent one is not known."""
+    found = await tokens(replace(SETTINGS, groups="roles")).caller_of(mint(roles=value))
+    assert found is not None
+    assert groups == found.identity.groups
+
+
 async def test_what_is_no_jwt_is_left_to_others() -> None:
     assert await tokens().caller_of("a" * 64) is None
     assert await tokens().caller_of("a.b") is None

@@ -93,6 +93,19 @@ def test_a_problem_of_the_policy_is_told_with_those_of_the_settings(run: Run, wr
         assert "'none-such' was not found in PATH" in one.out + one.err
 
 
+def test_rules_on_groups_and_claims_that_no_caller_has_are_warned_of(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY + "  - {name: others, match: {not: {groups: ops, claims: {dept: x}}}, effect: deny}\n")
+    write("s.yaml", SETTINGS)
+    for one in both(run):
+        assert 0 == one.code
+        assert "callers: rules name groups, but no caller has any; add groups to tokens" in one.out + one.err
+        assert "callers: rules name claims, but callers have no JWTs" in one.out + one.err
+    token = f"{{name: ci, sha256: {'ab' * 32}, groups: [ops]}}"
+    jwt = "{issuer: 'https://login.example.com', audience: [a]}"
+    write("s.yaml", SETTINGS + f"callers: {{tokens: [{token}], jwt: {jwt}}}\n")
+    assert "callers: rules name" not in run("check", "s.yaml").out
+
+
 def test_a_server_without_a_rule_is_told_with_the_names_of_the_policy(run: Run, write: Write) -> None:
     write("p.yaml", POLICY)
     write("s.yaml", SETTINGS.replace("docs", "dcos"))

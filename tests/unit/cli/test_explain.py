@@ -469,3 +469,40 @@ def test_arguments_that_are_no_object_leave_with_two(
         run("explain", "--arguments", text, "r.json")
     assert 2 == left.value.code
     assert why in capsys.readouterr().err
+
+
+IDENTITY = """
+version: 1
+rules:
+  - {name: contractors, match: {groups: contractors}, effect: deny}
+  - {name: a, match: {kind: elicitation, groups: "ops-*", claims: {x.y: 5}}, effect: answer, content: {a: x}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], ["groups: not set", "groups: not set"]),
+        (["--groups", "ops-eu", "--claims", '{"x": {"y": 5}}'], ["does not include contractors", "used"]),
+        (["--groups", "dev,ops-eu", "--claims", '{"x": {"y": [1, 5]}}'], ["does not include contractors", "used"]),
+        (["--groups", "dev"], ["does not include contractors", "groups: ['dev'] does not include ops-*"]),
+        (["--groups", "ops-eu"], ["does not include contractors", "claims.x.y: not set"]),
+        (["--groups", "", "--claims", "{}"], ["groups: not set", "groups: not set"]),
+        (["--groups", "ops-eu", "--claims", '{"x": {"y": 6}}'], ["does not include", "claims.x.y: 6 is not 5"]),
+        (["--groups", "ops-eu", "--claims", '{"x": {"y": "5"}}'], ["does not include", "claims.x.y: '5' is not 5"]),
+        (["--groups", "ops-eu", "--claims", '{"x": {"y": 5}, "x": 1}'], ["does not include", "unknown or ambiguous"]),
+        (["--caller", "jwt:ann"], ["used"]),
+        (["--caller", "jwt:ann", "--groups", "ops-eu"], ["does not include", "unknown or ambiguous"]),
+        (["--groups", "contractors"], ["used"]),
+    ],
+)
+def test_why_groups_and_claims_do_not_match_is_told(
+    run: Run, write: Write, options: list[str], told: list[str]
+) -> None:
+    """Those of the local caller are none, and those of others are unknown unless they are given."""
+    write("p.yaml", IDENTITY)
+    write("r.json", form(a="string"))
+    ended = run("explain", "--policy", "p.yaml", *options, "r.json")
+    rules = [line for line in ended.out.splitlines() if line.startswith("rule ")]
+    assert len(told) == len(rules)
+    assert all(text in line for text, line in zip(told, rules, strict=True)), rules

@@ -32,6 +32,26 @@ def test_the_hash_is_appended_to_a_file_and_only_the_token_is_printed(
     assert 0o600 == file.stat().st_mode & 0o777
 
 
+def test_groups_follow_the_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == main(["token", "ci", "--groups", "ops,sre"])
+    token, said = capsys.readouterr()
+    assert f"ci {hashlib.sha256(token.strip().encode()).hexdigest()} ops,sre" == said.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--groups", "a b"], "--groups 'a b' contains an invalid name"),
+        (["--groups", ""], "--groups '' contains an invalid name"),
+        (["--groups", "a", "--role", "viewer"], "--groups are for callers, --role is for users; remove one of the two"),
+    ],
+)
+def test_invalid_groups_make_no_token(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["token", "ci", *words])
+    printed, said = capsys.readouterr()
+    assert ("", True) == (printed, why in said)
+
+
 def test_a_last_line_without_an_end_is_not_continued(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "people"
     file.write_text("# people")

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from samplegate.config import SettingsError
-from samplegate.config.identities import CallerSettings, JwtSettings, Token
+from samplegate.config.identities import CallerSettings, JwtSettings, Token, caller_warnings
 from samplegate.config.serve import load_serve
 
 A, B = "ab" * 32, "cd" * 32
 ISSUER = "https://login.example.com"
+
+
+GROUPS = "contains an invalid name; use 1 to 256 characters without spaces and commas, and no # at the start"
 
 
 def callers(section: str, folder: Path) -> CallerSettings:
@@ -32,6 +35,19 @@ def test_tokens_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
     assert (Token("ci", A), Token("ops", B), Token("ops", "12" * 32)) == found.tokens
 
 
+def test_a_caller_has_groups_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(f"ops {B} sre,ops\n")
+    found = callers(f"{{tokens: [{{name: ci, sha256: {A}, groups: [ci]}}], tokens_file: tokens}}", tmp_path)
+    assert (Token("ci", A, ("ci",)), Token("ops", B, ("sre", "ops"))) == found.tokens
+
+
+def test_all_tokens_of_a_caller_have_the_same_groups(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(f"ops {A} sre,ops\nops {B} ops,sre\nci {'12' * 32} a\nci {'13' * 32}\n")
+    assert ["10: callers: 'ci' has tokens with different groups; give them all the same groups"] == problems(
+        "{tokens_file: tokens}", tmp_path
+    )
+
+
 def test_a_file_without_tokens_lets_nobody_in_and_is_no_mistake(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("# none yet\n")
     found = callers("{tokens_file: tokens}", tmp_path)
@@ -41,8 +57,18 @@ def test_a_file_without_tokens_lets_nobody_in_and_is_no_mistake(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("ci", "expected a name and a SHA-256 hash, separated by a space"),
-        (f"ci {A} x", "expected a name and a SHA-256 hash, separated by a space"),
+        ("ci", "expected a name and a SHA-256 hash, separated by a space. Groups may follow, separated by commas"),
+        (
+            f"ci {A} x y",
+            "expected a name and a SHA-256 hash, separated by a space. Groups may follow, separated by commas",
+        ),
+        (f"ci {A} x,", GROUPS),
+        (f"ci {A} #mine", GROUPS),
+        (f"ci {A} {'g' * 257}", GROUPS),
+        (
+            f"ci {A} {','.join(f'g{n}' for n in range(201))}",
+            "has more than 200 groups; remove those that no rule names",
+        ),
         ("ci s3cret-token", "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"),
         (f"local {A}", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"),
         (f"jwt:x {A}", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"),
@@ -76,10 +102,13 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
     assert (JwtSettings(ISSUER), "https://gate.example.com") == (short.jwt, short.resource)
     section = (
         f"{{jwt: {{issuer: {ISSUER!r}, audience: [a], jwks_file: keys.json, algorithms: [RS512], scopes: [mcp],"
-        " principal: client_id, leeway: 0}}"
+        " principal: client_id, groups: roles, leeway: 0}}"
     )
     long = callers(section, tmp_path)
-    assert JwtSettings(ISSUER, ("a",), None, tmp_path / "keys.json", ("RS512",), ("mcp",), "client_id", 0) == long.jwt
+    assert (
+        JwtSettings(ISSUER, ("a",), None, tmp_path / "keys.json", ("RS512",), ("mcp",), "client_id", "roles", 0)
+        == long.jwt
+    )
     assert (tmp_path / "keys.json",) == long.files
 
 
@@ -183,3 +212,21 @@ def test_too_many_tokens_are_told(tmp_path: Path) -> None:
     assert ["10: callers: has more than 10000 tokens; use jwt for this many callers"] == problems(
         "{tokens_file: tokens}", tmp_path
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (CallerSettings(), ["groups", "claims"]),
+        (CallerSettings(tokens=(Token("ci", A),)), ["groups", "claims"]),
+        (CallerSettings(tokens=(Token("ci", A, ("ops",)),)), ["claims"]),
+        (CallerSettings(jwt=JwtSettings(ISSUER)), ["groups"]),
+        (CallerSettings(jwt=JwtSettings(ISSUER, groups="groups")), []),
+    ],
+)
+def test_rules_on_groups_and_claims_that_no_caller_has_are_warned_of(
+    settings: CallerSettings, expected: list[str]
+) -> None:
+    found = caller_warnings(settings, groups=True, claims=True)
+    assert [f"callers: rules name {name}," for name in expected] == [one[: one.index(",") + 1] for one in found]
+    assert [] == caller_warnings(settings, groups=False, claims=False)

@@ -53,7 +53,7 @@ def test_a_file_of_tokens_is_read_alike(
 ) -> None:
     count, name = {
         "callers": (
-            "expected a name and a SHA-256 hash, separated by a space",
+            "expected a name and a SHA-256 hash, separated by a space. Groups may follow, separated by commas",
             "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local",
         ),
         "people": (

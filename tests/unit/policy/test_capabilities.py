@@ -28,6 +28,7 @@ from samplegate.policy.schema import (
 )
 from samplegate.protocol import server_requests
 from samplegate.protocol.frames import Era
+from samplegate.protocol.identity import LOCAL, Identity
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Request
 from tests.fakes.requests import LEGACY, MODELS, PROMPT, REVIEWERS, compiled, form, origin, sampling, text, tool, url
 from tests.unit.policy.test_decide import RULES
@@ -223,7 +224,7 @@ def test_the_client_is_asked_only_what_it_declared(request_: Request, client: Cl
     ],
 )
 def test_answers_that_nobody_asked_for(expected: str, rules: list[Rule]) -> None:
-    assert expected == unsolicited(compiled(*rules), server="docs", caller="local", call=tool("ab"))
+    assert expected == unsolicited(compiled(*rules), server="docs", identity=LOCAL, call=tool("ab"))
 
 
 VERIFIED: list[Rule] = [ForwardRule(name="f", verify=True)]
@@ -254,8 +255,38 @@ def test_unasked_answers_pass_only_where_the_client_could_have_been_asked(
     expected: str, rules: list[Rule], client: ClientCapabilities, kinds: set[Kind]
 ) -> None:
     made = unsolicited(
-        compiled(*rules), server="docs", caller="local", call=tool("ab"), client=client, kinds=frozenset(kinds)
+        compiled(*rules), server="docs", identity=LOCAL, call=tool("ab"), client=client, kinds=frozenset(kinds)
     )
+    assert expected == made
+
+
+BY_CLAIM: list[Rule] = [ForwardRule(name="f", match=Match(kind="elicitation", mode="form", claims={"dept": "finance"}))]
+NOT_BY: list[Rule] = [ForwardRule(name="f", match=Match(kind="elicitation", mode="form", not_=Match(groups="temps")))]
+DENIED: list[Rule] = [DenyRule(name="d", match=Match(claims={"suspended": True})), *FORWARD]
+
+
+@pytest.mark.parametrize(
+    ("expected", "rules", "identity"),
+    [
+        ("pass", BY_CLAIM, Identity("ann", frozenset(), b'{"dept":"finance"}')),
+        ("strip", BY_CLAIM, Identity("ann", frozenset(), b'{"dept":"hr"}')),
+        ("strip", BY_CLAIM, Identity("ann", frozenset(), b'{"dept":1}')),
+        ("strip", BY_CLAIM, Identity("ann")),
+        ("strip", BY_CLAIM, LOCAL),
+        ("pass", NOT_BY, LOCAL),
+        ("strip", NOT_BY, Identity("ann", frozenset({"temps"}), b"{}")),
+        ("strip", NOT_BY, Identity("ann", None, b"{}")),
+        ("pass", DENIED, LOCAL),
+        ("refuse", DENIED, Identity("ann", frozenset(), b'{"suspended":true}')),
+        ("refuse", DENIED, Identity("ann", frozenset(), b'{"suspended":1}')),
+        ("refuse", DENIED, Identity("ann")),
+    ],
+)
+def test_unasked_answers_pass_only_for_callers_that_could_have_been_asked(
+    expected: str, rules: list[Rule], identity: Identity
+) -> None:
+    kinds: frozenset[Kind] = frozenset({"elicitation"})
+    made = unsolicited(compiled(*rules), server="docs", identity=identity, call=tool("ab"), client=ALL, kinds=kinds)
     assert expected == made
 
 

@@ -127,6 +127,19 @@ def test_every_value_of_an_argument_is_an_arm() -> None:
     assert 'arguments.x.y: no matching request has "prod"; add a case with it' == missing.what
 
 
+def test_every_value_of_a_claim_and_every_group_is_an_arm() -> None:
+    rule = "name: a, match: {groups: [ops, sre], claims: {x.y: [1, prod]}}, effect: deny"
+    cases = [
+        "sampling: hi, groups: [ops], claims: {x: {y: 1}}",
+        "sampling: hi, groups: [dev, sre], claims: {x: {y: [a, prod]}}",
+    ]
+    assert (1, 1, 4, 4) == sums(reached(rule, *cases))
+    assert [
+        "groups: no matching request has 'sre'; add a case with it",
+        'claims.x.y: no matching request has "prod"; add a case with it',
+    ] == [missing.what for missing in reached(rule, cases[0]).missing]
+
+
 def test_a_request_of_two_types_meets_both() -> None:
     both = (
         "{messages: [{role: user, content: [{type: text, text: a}, {type: image, data: aGVsbG8=, mimeType:"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Denied, Reason, SealedDecision
 from samplegate.protocol.own_tasks import AGAIN, HOLD, RENEW
 from samplegate.protocol.rounds import Effect, ForwardRound, Later, Open, Round, Withdraw
@@ -164,7 +165,7 @@ def test_a_task_cancelled_at_another_gate_ends_here_at_the_next_renewal() -> Non
 def test_a_task_is_its_callers_alone(method: str) -> None:
     d = dialogue()
     id, _ = created(d, asked(d))
-    d.session.state.callers[0] = "eve"
+    d.session.state.identities[0] = static("eve")
     found = d.client(modern(7, method, ALL, taskId=id, inputResponses={}))
     assert [-32602] == [frame["error"]["code"] for frame in to_client(found)]
 

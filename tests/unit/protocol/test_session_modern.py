@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from samplegate.policy.decisions import Forwarded
+from samplegate.protocol.identity import static
 from samplegate.protocol.input_required import MAX_ROUNDS
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.request_state import LIFETIME
@@ -737,11 +738,12 @@ class TestForwarded:
         back = call(2, BOTH, requestState=shown["requestState"])
         self.refused(d.client({**back, "method": "prompts/get"}))
 
-    @pytest.mark.parametrize("change", ["server", "caller", "keys"])
+    @pytest.mark.parametrize("change", ["server", "identity", "keys"])
     def test_a_state_is_good_for_the_same_server_caller_and_key_only(self, change: str) -> None:
         _, shown = sealed()
         other = Dialogue(FORWARD)
-        setattr(other.session.state, change, SealKeys([bytes(32)], bytes(16)) if change == "keys" else "other")
+        changes = {"server": "other", "identity": static("other"), "keys": SealKeys([bytes(32)], bytes(16))}
+        setattr(other.session.state, change, changes[change])
         self.refused(other.client(call(2, BOTH, requestState=shown["requestState"])))
 
     def test_another_process_with_the_same_key_reopens_it(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from samplegate.protocol.identity import Identity, static
 from samplegate.protocol.rounds import ClientReply, Close, Effect, Note, Open, Over, ToClient, ToServer
 from tests.fakes.dialogue import ALLOW, DENY, FORWARD, META, Dialogue, modern, one, request, result, sample, to_server
 
@@ -91,7 +92,7 @@ def test_a_log_message_goes_to_the_one_client_that_asked_for_any() -> None:
 
 def test_a_log_message_is_nobodys_where_two_callers_have_requests_in_flight() -> None:
     d = shared()
-    d.session.state.callers.update({1: "ada", 2: "bob"})
+    d.session.state.identities.update({1: static("ada"), 2: static("bob")})
     for stream in (1, 2):
         says(d, stream, with_meta(call(1), **{"io.modelcontextprotocol/logLevel": "info"}))
     assert [] == heard(d.server(notification("notifications/message", level="info", data="x")))
@@ -124,7 +125,7 @@ def test_a_retry_stays_on_the_stream_of_its_call() -> None:
 def test_a_policy_sees_who_speaks_on_a_stream() -> None:
     d = Dialogue({**DENY, "match": {"caller": "bob"}}, ALLOW)
     d.session.state.maps_ids = True
-    d.session.state.callers.update({1: "ada", 2: "bob"})
+    d.session.state.identities.update({1: static("ada"), 2: static("bob")})
     for stream, caller in ((1, "ada"), (2, "bob")):
         id = to_server(says(d, stream, call(1, {"sampling": {}})))[0]["id"]
         ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
@@ -140,6 +141,79 @@ def test_a_legacy_push_on_a_calls_stream_is_asked_during_that_call_alone() -> No
     stream = one(says(d, 2, request(2, "tools/call", name="two")), ToServer).stream
     push = json.dumps(request("s", "sampling/createMessage", messages=[], maxTokens=5)).encode()
     assert ["two"] == [call.tool for call in one(d.session.frame("server", stream, push, 0.0), Open).round.origin.calls]
+
+
+ONE = Identity("jwt:ann", frozenset({"ops"}), b'{"dept":"finance"}')
+OTHER = Identity("jwt:ann", frozenset({"ops"}), b'{"dept":"hr"}')
+MIXED = Identity("jwt:ann", frozenset({"ops"}))
+
+
+def by_tokens(*identities: Identity, streams: bool = False) -> Dialogue:
+    """A legacy session with a call in flight for each of these identities."""
+    d = Dialogue(ALLOW)
+    d.session.state.streams = streams
+    d.session.state.identity = identities[0]
+    d.open_legacy()
+    for stream, identity in enumerate(identities, 1):
+        d.session.state.note_identity(stream, identity)
+        says(d, stream, request(stream, "tools/call", name="x"))
+    return d
+
+
+def who(d: Dialogue, stream: int = 0) -> tuple[Identity, ...]:
+    """The identities of a request that the server pushes."""
+    push = json.dumps(request("s", "sampling/createMessage", messages=[], maxTokens=5)).encode()
+    return one(d.session.frame("server", stream, push, 0.0), Open).round.origin.identities
+
+
+def test_a_push_is_asked_for_the_tokens_of_all_calls_that_may_have_caused_it() -> None:
+    assert (ONE,) == who(by_tokens(ONE, ONE))
+    assert (ONE, OTHER) == who(by_tokens(ONE, OTHER, ONE))
+
+
+def test_a_push_on_a_calls_stream_is_asked_for_that_calls_token() -> None:
+    d = by_tokens(ONE, OTHER, streams=True)
+    assert {(ONE,), (OTHER,)} == {
+        one_of
+        for pending in d.session.state.inflight.calls()
+        for one_of in [
+            one(
+                d.session.frame(
+                    "server",
+                    pending.number,
+                    json.dumps(
+                        request(f"s{pending.number}", "sampling/createMessage", messages=[], maxTokens=5)
+                    ).encode(),
+                    0.0,
+                ),
+                Open,
+            ).round.origin.identities
+        ]
+    }
+
+
+def test_without_a_call_a_push_has_what_all_tokens_of_the_session_have_in_common() -> None:
+    for identities, expected in ((ONE, ONE), ONE), ((ONE, OTHER), MIXED), ((ONE, OTHER, ONE, ONE), MIXED):
+        d = by_tokens(*identities)
+        for stream in range(1, len(identities) + 1):
+            d.server(result(stream))
+        assert (expected,) == who(d)
+
+
+def test_of_too_many_tokens_at_once_nothing_is_known() -> None:
+    many = [Identity("jwt:ann", frozenset(), b'{"n":%d}' % number) for number in range(9)]
+    assert (Identity("jwt:ann"),) == who(by_tokens(*many))
+    assert tuple(many[:8]) == who(by_tokens(*many[:8]))
+
+
+def test_a_modern_call_is_asked_for_the_token_that_came_with_it() -> None:
+    d = shared()
+    for stream, identity in (1, ONE), (2, OTHER), (3, ONE):
+        d.session.state.note_identity(stream, identity)
+        id = to_server(says(d, stream, call(stream, {"sampling": {}})))[0]["id"]
+        ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+        out = d.server(result(id, resultType="input_required", inputRequests={"k": ask}))
+        assert (identity,) == one(out, Open).round.origin.identities
 
 
 def test_a_legacy_cancel_comes_on_a_stream_of_its_own() -> None:

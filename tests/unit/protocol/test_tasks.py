@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason
 from samplegate.protocol.rounds import Effect, Note, Open, Withdraw
 from samplegate.protocol.task_state import CLAIM, MAX_TASK_KEYS, TaskRecord, paying
@@ -162,7 +163,7 @@ def test_an_undeclared_or_unknown_request_is_refused_without_the_server(method: 
     required = to_client(undeclared)[0]["error"]["data"]["requiredCapabilities"]
     assert {"extensions": {"io.modelcontextprotocol/tasks": {}}} == required
     unknown = d.client(modern(6, method, ALL, taskId="task-2", **more))
-    d.session.state.callers[0] = "eve"
+    d.session.state.identities[0] = static("eve")
     others = d.client(modern(7, method, ALL, taskId="task-1", **more))
     errors = [to_client(out)[0]["error"] for out in (unknown, others)]
     assert errors[0] == errors[1], "nothing tells another caller's task from one that does not exist"

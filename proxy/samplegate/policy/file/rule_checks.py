@@ -140,7 +140,8 @@ def _match(draft: Draft, path: Path, match: Match) -> None:
                     draft.problem((*path, name, end), f"{getattr(value, end)} is negative; use 0 or more")
     _kinds(draft, path, match)
     _call(draft, path, match)
-    _arguments(draft, path, match)
+    _values(draft, path, "arguments", match.arguments)
+    _values(draft, path, "claims", match.claims)
     _fields(draft, path, match)
     if match.not_ is not None:
         inner: Path = (*path, "not")
@@ -258,12 +259,12 @@ def _call(draft: Draft, path: Path, match: Match) -> None:
         )
 
 
-def _arguments(draft: Draft, path: Path, match: Match) -> None:
-    """Check `arguments`: the paths, and tests that no value satisfies."""
-    if match.arguments == {} and draft.sound(*path, "arguments"):
-        draft.problem((*path, "arguments"), "the mapping is empty; add an argument or remove the key")
-    for name, wanted in (match.arguments or {}).items():
-        at: Path = (*path, "arguments", name)
+def _values(draft: Draft, path: Path, key: str, tests: Mapping[str, Wanted] | None) -> None:
+    """Check `arguments` or `claims`: the paths, and tests that no value satisfies."""
+    if tests == {} and draft.sound(*path, key):
+        draft.problem((*path, key), f"the mapping is empty; add {_ITEMS[key]} or remove the key")
+    for name, wanted in (tests or {}).items():
+        at: Path = (*path, key, name)
         try:
             path_of(name)
         except ValueError as problem:
@@ -272,6 +273,9 @@ def _arguments(draft: Draft, path: Path, match: Match) -> None:
             draft.problem(at, "the list is empty, so nothing can match; add an item or remove the key")
         if isinstance(wanted, ArgumentTest) and draft.sound(*at):
             _argument_test(draft, at, wanted)
+
+
+_ITEMS: Final = {"arguments": "an argument", "claims": "a claim"}
 
 
 def _argument_test(draft: Draft, at: Path, wanted: ArgumentTest) -> None:
@@ -379,7 +383,7 @@ def _comparable(name: str, value: Any) -> Any:
     if name in TABLE and TABLE[name].compared in ("names", "parts"):
         names = frozenset([value] if isinstance(value, str) else value)
         return _Names(names, any(map(is_glob, names)))
-    if name == "arguments":
+    if name in _ITEMS:
         return {path: _strict(wanted) for path, wanted in value.items()}
     if isinstance(value, Match):
         return _conditions(value)
@@ -438,8 +442,8 @@ def _covers(first: _Shape, later: _Shape) -> bool:
 
 
 def _doubts(match: Match) -> bool:
-    doubtful = any(row.doubtful and getattr(match, row.name) is not None for row in TABLE.values())
-    return (doubtful or match.arguments is not None) or (match.not_ is not None and _doubts(match.not_))
+    names = [*_ITEMS, *(row.name for row in TABLE.values() if row.doubtful)]
+    return bool(_given(match, tuple(names))) or (match.not_ is not None and _doubts(match.not_))
 
 
 def _may_be_url(match: Match) -> bool:
@@ -457,7 +461,7 @@ def _implied(name: str, wide: Any, narrow: Any) -> bool:
     """Whether every value that satisfies ``narrow`` satisfies ``wide``."""
     if wide == narrow:
         return True
-    if name == "arguments":
+    if name in _ITEMS:
         return all(path in narrow and _implied_argument(wide[path], narrow[path]) for path in wide)
     if isinstance(wide, _Names):
         return narrow.names <= wide.names or (name in _ALWAYS_THERE and _all_meet(narrow, wide))

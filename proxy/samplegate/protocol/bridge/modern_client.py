@@ -467,7 +467,7 @@ class ModernClient:
             return [ToClient(stream, said.line(f.id), True)]
         client = capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
         pending = Pending(stream, f.id, f.id, f.method, now, modern=True, client=client)
-        pending.caller = self.state.caller_on(stream)
+        pending.identity = self.state.identity_on(stream)
         return self._inner.exchange.tasks.request(pending, f, passes=False)
 
     def wait_long(self, round: str, nonce: bytes) -> Effects:

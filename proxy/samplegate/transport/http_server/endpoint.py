@@ -105,8 +105,8 @@ def endpoint(
     """The ASGI application for one server.
 
     ``sessions`` is shared by all servers of a process. ``tell`` is called once for each HTTP request, at its end. From
-    the scope, the application reads ``samplegate.caller`` (a name; ``local`` if absent) and ``samplegate.connection``
-    (``uvicorn_protocol.Connection``).
+    the scope, the application reads ``samplegate.caller`` (an ``Identity``; the local caller if absent) and
+    ``samplegate.connection`` (``uvicorn_protocol.Connection``).
     """
 
     mirrored = Mirrored()

@@ -13,6 +13,7 @@ import msgspec
 
 from samplegate.protocol import frames
 from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.identity import Identity
 
 MIB = 1024 * 1024
 
@@ -134,10 +135,13 @@ class Conversation(Protocol):
     The gate implements this protocol.
     """
 
-    def open_stream(self, stream: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
+    def open_stream(
+        self, stream: ClientStream, *, standalone: bool = False, identity: Identity | None = None, trace: str = ""
+    ) -> int:
         """Register a stream and return its number.
 
         ``standalone``: frames that belong to no request go to this stream (number 0; a second one replaces the first).
+        ``identity`` is the caller of the stream's requests, with the token of this HTTP request.
         ``trace`` is the HTTP request's traceparent, valid or empty. It is recorded with the stream's requests.
         """
         ...
@@ -171,11 +175,11 @@ class ServerEndpoint(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def begin(self, caller: str) -> Conversation:
+    async def begin(self, identity: Identity) -> Conversation:
         """A new conversation for one legacy session (R119). Raises ConversationRefused."""
         ...
 
-    async def modern(self, caller: str, frame: Frame) -> Conversation:
+    async def modern(self, identity: Identity, frame: Frame) -> Conversation:
         """The conversation that all modern frames of this caller share while it lives; ``frame`` is the one to be sent.
         Raises ConversationRefused."""
         ...

@@ -42,7 +42,7 @@ async def begin(
     if full is not None:
         return full
     try:
-        conversation = await served.begin(visit.caller)
+        conversation = await served.begin(visit.identity)
     except BaseException as problem:
         sessions.release(visit.caller)
         if isinstance(problem, ConversationRefused):
@@ -50,7 +50,7 @@ async def begin(
         raise
     session = sessions.create(visit.caller, served.name, conversation)
     visit.session, visit.waits = session.tag, True
-    stream = session.asked(1, visit.ambient)
+    stream = session.asked(1, visit.identity, visit.ambient)
     reader = visit.reader = StreamReader(stream)
     try:
         return await _initialize(visit, sessions, session, id, reader)
@@ -250,7 +250,7 @@ async def _handle_requests(
     with _Visiting(session, sessions):
         if session.full:
             return _full(sessions, ids[0])
-        stream = session.asked(len(ids), visit.ambient)
+        stream = session.asked(len(ids), visit.identity, visit.ambient)
         visit.waits = True
         reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
         try:

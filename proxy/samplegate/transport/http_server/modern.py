@@ -222,7 +222,7 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, 
     if full is not None:
         return full
     try:
-        conversation = await served.modern(visit.caller, frame)
+        conversation = await served.modern(visit.identity, frame)
         del frame
         return await _handle_request(visit, conversation, sessions, mirrored, PendingAnswer(id, method))
     except ConversationRefused as problem:
@@ -233,10 +233,10 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, 
 
 async def _handle_notification(visit: HttpExchange, served: ServerEndpoint, frame: Frame) -> HttpReply:
     try:
-        conversation = await served.modern(visit.caller, frame)
+        conversation = await served.modern(visit.identity, frame)
     except ConversationRefused as problem:
         return refused(problem, None)
-    stream_id = conversation.open_stream(_NullStream(), trace=visit.ambient)
+    stream_id = conversation.open_stream(_NullStream(), identity=visit.identity, trace=visit.ambient)
     conversation.received(stream_id, frame)
     conversation.close_stream(stream_id)
     return HttpReply(202)
@@ -249,7 +249,7 @@ async def _handle_request(
     stream = HttpStream(sessions.held, bounds, awaited=1, keep=False)
     visit.waits = asked.method != LISTEN
     reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
-    stream.stream_id = conversation.open_stream(stream, trace=visit.ambient)
+    stream.stream_id = conversation.open_stream(stream, identity=visit.identity, trace=visit.ambient)
     try:
         conversation.received(stream.stream_id, visit.take_body())
         await answering.first_frame(visit, reader, bounds, sessions.ticks)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from samplegate.protocol.frames import FrameId
+from samplegate.protocol.identity import Identity
 from samplegate.protocol.rounds import Note
 from samplegate.transport.http_server.http import Conversation, HttpBounds, HttpReply, Ticks, busy
 from samplegate.transport.http_server.stream import CLOSING, GRACE, HttpExchange, HttpStream, StreamMemory
@@ -63,15 +64,15 @@ class HttpSession:
             self._side = self.conversation.open_stream(stream)
         return self._side
 
-    def asked(self, requests: int, trace: str = "") -> HttpStream:
+    def asked(self, requests: int, identity: Identity, trace: str = "") -> HttpStream:
         """A stream for a POST with this number of requests. Its reader calls ``left`` at the end.
 
-        ``trace`` is described at ``http.Conversation``.
+        ``identity`` and ``trace`` are described at ``http.Conversation``.
         """
         stream = HttpStream(self._held, self._bounds, awaited=requests, keep=True, routes=self)
         stream.on_end = self._answered
         self.asking[stream] = None
-        stream.stream_id = self.conversation.open_stream(stream, trace=trace)
+        stream.stream_id = self.conversation.open_stream(stream, identity=identity, trace=trace)
         return stream
 
     def name(self, stream: HttpStream) -> int:

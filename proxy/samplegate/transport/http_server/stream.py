@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.identity import LOCAL, Identity
 from samplegate.transport import sse
 from samplegate.transport.http_server.http import (
     AccessRecord,
@@ -423,15 +424,16 @@ class HttpExchange:
     """One HTTP request, from its headers to the end of its response: its facts, and its connection."""
 
     __slots__ = (
-        "_watch", "ambient", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason",
-        "receive", "scope", "send",
+        "_watch", "ambient", "caller", "end", "era", "form", "found", "http", "identity", "method",
+        "posted", "reader", "reason", "receive", "scope", "send",
         "server", "session", "started", "status", "trace", "twice", "waits",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, server: str, started: float) -> None:
         self.scope, self.receive, self.send = scope, receive, send
         self.server, self.started = server, started
-        self.caller: str = scope.get(CALLER, "local")
+        self.identity: Identity = scope.get(CALLER, LOCAL)
+        self.caller = self.identity.name
         self.http: str = scope["method"]
         self.found: Found = {}
         self.twice: frozenset[bytes] = frozenset()

@@ -11,6 +11,7 @@ from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import decide
 from samplegate.policy.decisions import Situation
 from samplegate.protocol.bridge.modern_client import ModernClient
+from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Denied, Reason, Unanswered
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import ClientReply, Close, Open, Over, ToClient, ToServer, Withdraw
@@ -623,7 +624,7 @@ class TestLogging:
 
     def test_a_message_that_may_be_another_callers_goes_to_nobody(self) -> None:
         d = bridge()
-        d.state.callers = {3: "ann", 4: "bob"}
+        d.state.identities = {3: static("ann"), 4: static("bob")}
         d.client(3, asks(1, "tools/call", {LEVEL: "debug"}, name="x"))
         d.client(4, asks(1, "tools/call", name="x"))
         assert [] == heard(d.server(tells("notifications/message", level="error", data="d")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -135,8 +136,8 @@ async def test_a_conversation_that_is_over_when_a_stream_is_opened_leaves_nothin
     session = await front.opened()
     opened = session.conversation.open_stream
 
-    def closing(stream: object, *, standalone: bool = False, trace: str = "") -> int:
-        number = opened(stream, standalone=standalone, trace=trace)  # type: ignore[arg-type]
+    def closing(stream: object, **more: Any) -> int:
+        number = opened(stream, **more)  # type: ignore[arg-type]
         session.conversation.streams[number].close()
         return number
 
