@@ -47,11 +47,18 @@ class Rows(TaskRows):
 class TaskDialogue(Dialogue):
     """One session with tasks. ``rows``: the store of an earlier process."""
 
-    def __init__(self, *rules: Mapping[str, Any], rows: Rows | None = None, token: str = "t", most: int = 100) -> None:
-        super().__init__(*rules, reviewers={"ops": {}})
+    def __init__(
+        self,
+        *rules: Mapping[str, Any],
+        rows: Rows | None = None,
+        token: str = "t",
+        most: int = 100,
+        **policy: Any,
+    ) -> None:
+        super().__init__(*rules, **{"reviewers": {"ops": {}}, **policy})
         self.rows = Rows() if rows is None else rows
         rules_of = SessionRules(self.compiled)
-        self.session = Session(SessionState(rules_of, "default", token, SEAL_KEYS, epoch=self.rows.wall, tasks=True))
+        self.session = Session(SessionState(rules_of, "default", token, SEAL_KEYS, epoch=self.rows.now(), tasks=True))
         self.most = most
 
     def take(self, effects: list[Effect]) -> list[Effect]:
