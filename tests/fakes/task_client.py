@@ -103,7 +103,7 @@ class StdioTaskClient(TaskClient):
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         super().__init__()
         self._process = process
-        self._replies: dict[Any, queue.Queue[Frame]] = {}
+        self._replies: dict[Any, queue.Queue[Frame | None]] = {}
         self.extra: list[Frame] = []
         """Responses to nothing that waits, such as second ones."""
         threading.Thread(target=self._read, daemon=True).start()
@@ -118,6 +118,8 @@ class StdioTaskClient(TaskClient):
                 waiting.put(frame)
             else:
                 self.extra.append(frame)
+        for waiting in list(self._replies.values()):
+            waiting.put(None)
 
     def _write(self, frame: Frame) -> None:
         assert self._process.stdin is not None
@@ -127,7 +129,9 @@ class StdioTaskClient(TaskClient):
     def exchange(self, frame: Frame) -> Frame:
         waiting = self._replies[frame["id"]] = queue.Queue()
         self._write(frame)
-        return waiting.get(timeout=WAIT)
+        reply = waiting.get(timeout=WAIT)
+        assert reply is not None, f"{frame['method']}: the process ended without a response"
+        return reply
 
     def listen(self, *tasks: str) -> None:
         self._write(self.frame("subscriptions/listen", {"notifications": {"taskIds": list(tasks)}}))
