@@ -16,8 +16,8 @@ MODERN: Final = "2026-07-28"
 SERVER_NAMES: Final = ("fastmcp", "known-good")
 CLIENT_NAMES: Final = ("fastmcp", "ext-tasks")
 KINDS: Final = ("stdio", "http")
-THROUGH: Final = ("direct",)
-"""How a client reaches the server. With ``run`` and ``serve``, the same tests have a gate between them."""
+WAYS: Final = (("stdio", "direct"), ("http", "direct"), ("stdio", "run"), ("http", "serve"))
+"""How a client reaches the server: without a gate, or with one between them."""
 
 
 def server_words(name: str, kind: str) -> tuple[str, ...]:

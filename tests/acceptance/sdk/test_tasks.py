@@ -1,4 +1,4 @@
-"""Tasks between real clients and servers, with the gate between them where task_peers.THROUGH names it."""
+"""Tasks between real clients and servers, with the gate between them where task_peers.WAYS names it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from tests.acceptance.sdk.task_peers import (
     CASES,
     CLIENT_NAMES,
     FORM,
-    KINDS,
     SAMPLED,
     SAMPLING,
     SERVER_NAMES,
-    THROUGH,
+    WAYS,
     client,
     served,
 )
@@ -26,7 +25,7 @@ from tests.acceptance.sdk.task_peers import (
 BOTH = [FORM, SAMPLING]
 HEADERLESS = ("fastmcp", "known-good", "http", "direct")
 """fastmcp's client sends `tasks/*` without Mcp-Name, which this server requires. A gate sends it."""
-WAYS = [way for way in product(CLIENT_NAMES, SERVER_NAMES, KINDS, THROUGH) if way != HEADERLESS]
+CALLS = [(name, server, *way) for name, server, way in product(CLIENT_NAMES, SERVER_NAMES, WAYS)]
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def forwards(tmp_path: Path) -> Gate:
     return Gate(POLICIES / "forwards.yaml", tmp_path / "decisions.jsonl")
 
 
-@pytest.mark.parametrize(("name", "server", "kind", "through"), WAYS)
+@pytest.mark.parametrize(("name", "server", "kind", "through"), [one for one in CALLS if one != HEADERLESS])
 def test_a_call_that_becomes_a_task_ends_with_the_tools_result(
     *, name: str, server: str, kind: str, through: str, forwards: Gate, drive: Drive
 ) -> None:
@@ -45,7 +44,7 @@ def test_a_call_that_becomes_a_task_ends_with_the_tools_result(
     assert sorted(kind for case in cases for kind in case.asked) == seen.kinds()
 
 
-@pytest.mark.parametrize("through", THROUGH)
+@pytest.mark.parametrize("through", ["direct", "run"])
 def test_forms_and_sampling_in_a_task_are_answered_by_a_client_that_can(
     through: str, forwards: Gate, drive: Drive
 ) -> None:
@@ -56,7 +55,7 @@ def test_forms_and_sampling_in_a_task_are_answered_by_a_client_that_can(
     assert [["task", "working", "input_required", "completed"]] * 2 == seen.progress
 
 
-@pytest.mark.parametrize("through", THROUGH)
+@pytest.mark.parametrize("through", ["direct", "run"])
 def test_fastmcps_client_stops_at_a_sampling_request_in_a_task(through: str, forwards: Gate, drive: Drive) -> None:
     with served("fastmcp", "stdio", through, forwards) as place:
         seen = drive(client("fastmcp"), place, None, [call("classify", text="t"), call("work")], declare=BOTH)
@@ -64,8 +63,7 @@ def test_fastmcps_client_stops_at_a_sampling_request_in_a_task(through: str, for
     assert {"error": False, "text": "worked"} == seen.results[1]
 
 
-@pytest.mark.parametrize("through", THROUGH)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "through"), WAYS)
 @pytest.mark.parametrize("name", CLIENT_NAMES)
 def test_a_client_cancels_a_task(name: str, kind: str, through: str, forwards: Gate, drive: Drive) -> None:
     steps = [{"do": "cancel_task", "name": "hangs"}, call("work")]
@@ -74,8 +72,7 @@ def test_a_client_cancels_a_task(name: str, kind: str, through: str, forwards: G
     assert [{"status": "cancelled"}, {"error": False, "text": "worked"}] == seen.results
 
 
-@pytest.mark.parametrize("through", THROUGH)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "through"), WAYS)
 def test_a_client_that_declares_no_tasks_gets_rounds_or_an_error_that_names_the_extension(
     kind: str, through: str, forwards: Gate, drive: Drive
 ) -> None:

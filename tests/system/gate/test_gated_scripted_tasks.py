@@ -1,5 +1,4 @@
-"""Tasks of a scripted server through a real gate: what reaches the client and the server. Not collected before the gate
-passes on tasks: then this file becomes test_gated_scripted_tasks.py."""
+"""Tasks of a scripted server through a real gate: what reaches the client and the server."""
 
 from __future__ import annotations
 
