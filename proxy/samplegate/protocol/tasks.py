@@ -33,7 +33,16 @@ from samplegate.protocol.rounds import (
     ToClient,
     Withdraw,
 )
-from samplegate.protocol.session_state import INTERNAL, LISTEN, MAX_KEPT, Pending, Routes, SessionState, with_client_id
+from samplegate.protocol.session_state import (
+    INTERNAL,
+    LISTEN,
+    MAX_KEPT,
+    Pending,
+    Routes,
+    SessionState,
+    to_float,
+    with_client_id,
+)
 from samplegate.protocol.task_state import (
     CLAIM,
     INPUT_REQUIRED,
@@ -67,6 +76,7 @@ UNKNOWN: Final = "unknown task"
 RENEW: Final = 4  # beats of a round (of 5 s) between two renewals of its claims
 _OF_PARAMS: Final = frozenset({"taskId", "inputResponses", META})
 _SUBSCRIBED: Final = frozenset({"taskIds"})
+_OF_ERRORS: Final = frozenset({"code", "message", "data"})
 _REQUIRED: Final = rawjson.dump({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
 _EMPTY: Final = b'{"resultType":"complete"}'
 
@@ -148,7 +158,7 @@ class Tasks:
             return "the server turned the call into a task, but tasks were not offered"
         if pending.call is None or pending.call.method != "tools/call":
             return "the server turned a request into a task that is not a tools/call"
-        made = snapshot(f.object, 0)
+        made = _account(f.object, 0)
         if made.status == INPUT_REQUIRED and made.entries:
             return "the server asked for input in the result that creates a task"
         pending.key = pending.key or state.new_round()
@@ -352,9 +362,13 @@ class Tasks:
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
         """Handle the server's answer to a client's request of the extension; None if it passes on."""
-        if pending.method != GET or pending.task is None or f.kind != "result":
+        if pending.task is None or f.kind != "result":
             return None
-        seen = snapshot(f.object, server_requests.MAX_KEYS)
+        if pending.method != GET:
+            if server_requests.result_type(f.object) in (INPUT_REQUIRED, "task"):
+                raise Malformed("it is not an acknowledgment")
+            return None
+        seen = _account(f.object, server_requests.MAX_KEYS)
         if rawjson.string(f.object.raw("resultType")) not in (None, "complete") or seen.id != pending.task:
             raise Malformed("it is not the task that was asked for")
         if seen.status not in TERMINAL and seen.status != INPUT_REQUIRED:
@@ -377,7 +391,7 @@ class Tasks:
         listen = self._routes.listen_of(stream, f)
         if not self._state.tasks or listen is None or listen.method != LISTEN or not listen.client.tasks:
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to the server"})]  # R108
-        seen = snapshot(_bare(f.object), server_requests.MAX_KEYS)
+        seen = _account(_bare(f.object), server_requests.MAX_KEYS)
         claims = Claims(seen, self._state.token)
 
         def then(found: Found) -> Effects:
@@ -679,6 +693,22 @@ def _cancelled(record: TaskRecord, _now: float) -> bool:
 
 def _without_tasks(params: rawjson.Object, asked: rawjson.Object) -> rawjson.Object:
     return params.changed({"notifications": bytes(asked.changed({"taskIds": None}).text)})
+
+
+def _account(found: rawjson.Object, most: int) -> Snapshot:
+    """A snapshot. Raises Malformed if the end that it contains asks for something: clients may take it for the call's.
+    """
+    seen = snapshot(found, most)
+    result, error = found.inner("result"), found.inner("error")
+    if result is not None and server_requests.result_type(result) in (INPUT_REQUIRED, "task"):
+        raise Malformed("the result in a task is not the end of its call")
+    if error is not None:
+        if strictjson.second_reading(error.members, _OF_ERRORS) is not None:
+            raise Malformed("the error in a task has a member that resembles a protocol member")
+        code = error.raw("code")
+        if code is not None and to_float(code) in (None, server_requests.URL_ELICITATION_REQUIRED):
+            raise Malformed("the error in a task asks for a URL elicitation, or has no number as its code")
+    return seen
 
 
 def _bare(params: rawjson.Object) -> rawjson.Object:

@@ -433,6 +433,50 @@ def test_an_invalid_task_fails_the_poll(wrong: dict[str, Any]) -> None:
     assert [] == [effect for effect in out if isinstance(effect, Open)]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"resultType": "input_required", "inputRequests": {"k": ask(form())}, "requestState": "s"},
+        {"resultType": "complete", "inputRequests": {"k": ask(form())}},
+        task("task-1", "input_required", inputRequests={"k": ask(form())}),
+        {"resultType": "task", **task("task-2", "working")},
+        {"ResultType": "input_required", "inputRequests": {"k": ask(form())}},
+    ],
+)
+def test_the_answer_to_a_cancel_asks_the_client_nothing(answer: dict[str, Any]) -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.client(modern(2, "tasks/cancel", ALL, taskId="task-1"))
+    assert [-32603] == [frame["error"]["code"] for frame in to_client(d.server(result(2, **answer)))]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"status": "completed", "result": {"resultType": "input_required", "inputRequests": {"k": ask(form())}}},
+        {"status": "completed", "result": {"content": [], "inputRequests": {"k": ask(form())}}},
+        {"status": "completed", "result": {"resultType": "task", **task("task-2", "working")}},
+        {"status": "failed", "error": {"code": -32042, "message": "m", "data": {"elicitations": []}}},
+        {"status": "failed", "error": {"code": -32042.0, "message": "m"}},
+        {"status": "failed", "error": {"code": "-32042", "message": "m"}},
+        {"status": "failed", "error": {"code": -1, "Code": -32042, "message": "m"}},
+    ],
+)
+@pytest.mark.parametrize("way", ["tasks/get", "notifications/tasks", "tools/call"])
+def test_the_end_in_a_task_asks_the_client_nothing(way: str, end: dict[str, Any]) -> None:
+    d = TaskDialogue(FORWARD)
+    if way == "tools/call":
+        d.client(modern(1, "tools/call", ALL, name="x"))
+        out = d.server(result(1, **{**task("task-1", "working", resultType="task"), **end}))
+    else:
+        d.create()
+        d.client(modern(2, "tasks/get", ALL, taskId="task-1"))
+        listening(d, "task-1")
+        found = {**task("task-1", "working"), **end}
+        out = d.server(notified(**found) if way == "notifications/tasks" else result(2, **found))
+    assert ([] if way == "notifications/tasks" else [-32603]) == [frame["error"]["code"] for frame in to_client(out)]
+
+
 # -- notifications
 # ----------------------------------------------------------------------------------------------------------------------
 
