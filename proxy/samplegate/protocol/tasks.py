@@ -131,19 +131,28 @@ class Tasks:
         then: Continuation,
         change: Change = unchanged,
         create: TaskRecord | None = None,
+        *,
+        goes_on: bool = False,
     ) -> Effects:
-        """A step for a client's request, which waits for it unless it is cancelled."""
+        """A step for a client's request, which waits for it unless it is cancelled. ``goes_on``: what the step has
+        changed counts even then, so ``then`` is called. It must look whether the client still waits (``_waits``).
+        """
 
         def resume(found: Found) -> Effects:
-            if pending.round != token:
+            if pending.round == token:
+                pending.round = None
+            elif not goes_on:
                 return []
-            pending.round = None
             return then(found)
 
         effects = self._step(id, resume, change, create)
         token = next(effect.token for effect in effects if isinstance(effect, TaskStep))
         pending.round = token
         return effects
+
+    def _waits(self, pending: Pending) -> bool:
+        """Whether the client still waits for the answer to its request."""
+        return self._state.inflight.asked.get((pending.stream, pending.id)) is pending
 
     def _own_record(self, found: Found, caller: str) -> TaskRecord | None:
         return found if isinstance(found, TaskRecord) and found.caller == caller else None
@@ -191,15 +200,18 @@ class Tasks:
             return True
 
         def then(found: Found) -> Effects:
-            if not isinstance(found, TaskRecord) or found.token != record.token:
-                fault = found if isinstance(found, str) else "the server uses the ID of another task"
-                return [*self._cancel_at_server(record, made.id), *self._fail(pending, fault)]
+            waits = self._waits(pending)
+            if isinstance(found, TaskRecord) and found.token != record.token:  # that task goes on
+                return self._fail(pending, "the server uses the ID of another task") if waits else []
+            if not waits or not isinstance(found, TaskRecord):  # nobody learns of the task
+                failed = self._fail(pending, found or UNKNOWN) if waits and not isinstance(found, TaskRecord) else []
+                return [*self._cancel_at_server(record, made.id), *failed]
             state.inflight.remove(pending)
             line = with_client_id(pending, f)
             return [ToClient(pending.stream, line.raw, True, frame=line)]
 
         pending.task = made.id
-        return self._held(pending, made.id, then, keep, record)
+        return self._held(pending, made.id, then, keep, record, goes_on=True)
 
     def _fail(self, pending: Pending, fault: str) -> Effects:
         self._state.inflight.remove(pending)
@@ -234,18 +246,22 @@ class Tasks:
             return self._update(pending, id, f)
 
         def then(found: Found) -> Effects:
-            record = self._own_record(found, pending.caller)
-            self._state.inflight.remove(pending)
+            record, waits = self._own_record(found, pending.caller), self._waits(pending)
+            if waits:
+                self._state.inflight.remove(pending)
             if record is None:
-                return [self._unanswerable(pending, found)]
+                return [self._unanswerable(pending, found)] if waits else []
             if record.ended:
                 line = ended(record, True) if f.method == GET else _EMPTY
-                return [ToClient(pending.stream, frames.result(pending.id, line), True)]
-            pending.wire_id = client_id
+                return [ToClient(pending.stream, frames.result(pending.id, line), True)] if waits else []
             withdrawn = self._withdraw(id, pending.caller) if f.method == CANCEL else []
+            if not waits:
+                return [*withdrawn, *self._cancel_at_server(record, id)]
+            pending.wire_id = client_id
             return [*withdrawn, *self._state.send(pending, f, params)]
 
-        return self._held(pending, id, then, _cancelled if f.method == CANCEL else unchanged)
+        cancels = f.method == CANCEL
+        return self._held(pending, id, then, _cancelled if cancels else unchanged, goes_on=cancels)
 
     def _undeclared(self, pending: Pending) -> ToClient:
         line = frames.error(pending.id, MISSING_CAPABILITY, "Missing required client capability", _REQUIRED)
@@ -272,7 +288,7 @@ class Tasks:
         return out
 
     def _acknowledge(self, update: Pending) -> Effects:
-        if self._state.inflight.asked.get((update.stream, update.id)) is not update:
+        if not self._waits(update):
             return []
         self._state.inflight.remove(update)
         return [ToClient(update.stream, frames.result(update.id, _EMPTY), True)]
@@ -344,6 +360,8 @@ class Tasks:
         def then(found: Found) -> Effects:
             record = self._own_record(found, pending.caller)
             if record is None:
+                if not self._waits(pending):
+                    return []
                 self._state.inflight.remove(pending)
                 return [self._unanswerable(pending, found)]
             dropped = len(given) - len(accepted)
@@ -355,7 +373,7 @@ class Tasks:
             replies = {key: given[key] for key in accepted}
             return [*notes, *self._open(record, id, entries, replies=replies, update=pending)]
 
-        return self._held(pending, id, then, accept)
+        return self._held(pending, id, then, accept, goes_on=True)
 
     # -- what the server says of a task
     # ------------------------------------------------------------------------------------------------------------------
@@ -376,15 +394,18 @@ class Tasks:
         claims = Claims(seen, self._state.token)
 
         def then(found: Found) -> Effects:
-            record = self._own_record(found, pending.caller)
-            self._state.inflight.remove(pending)
+            record, waits = self._own_record(found, pending.caller), self._waits(pending)
+            if waits:
+                self._state.inflight.remove(pending)
             if record is None:
-                return [self._unanswerable(pending, found)]
+                return [self._unanswerable(pending, found)] if waits else []
+            if not waits:
+                return self._claimed(record, claims)
             shown = view(record, seen, pending.client)
             line = with_client_id(pending, f if shown is seen.object else f.changed(payload=shown))
             return [ToClient(pending.stream, line.raw, True, frame=line), *self._claimed(record, claims)]
 
-        return self._held(pending, seen.id, then, claims)
+        return self._held(pending, seen.id, then, claims, goes_on=True)
 
     def notified(self, stream: int, f: Frame) -> Effects:
         """Handle a server's notification of a task, which passes only on a listen of the task's caller."""
@@ -668,11 +689,11 @@ class Tasks:
     # ------------------------------------------------------------------------------------------------------------------
 
     def cancelled(self, pending: Pending) -> Effects | None:
-        """Forget a client's request that waits for the store or for its round; None if it is with the server.
+        """Forget a client's request that waits for the store or for its round; None if it waits for something else.
 
         The client's answers in it have been accepted, so their round goes on.
         """
-        if pending.task is None or pending.round is None:
+        if pending.round not in self._steps and pending.round not in self.open:
             return None
         pending.round = None
         return []

@@ -239,10 +239,12 @@ def test_more_tasks_than_the_store_takes_are_refused() -> None:
     assert ["task-2"] == [one["taskId"] for one in sent(out, "tasks/cancel")]
 
 
-def test_an_id_that_is_in_use_is_refused() -> None:
+def test_an_id_that_is_in_use_is_refused_and_its_task_goes_on() -> None:
     d = TaskDialogue(ANSWER)
     d.create()
-    assert "ID of another task" in to_client(d.create(call=2))[0]["error"]["message"]
+    out = d.create(call=2)
+    assert "ID of another task" in to_client(out)[0]["error"]["message"]
+    assert [] == sent(out, "tasks/cancel")
 
 
 def test_a_store_that_fails_refuses_the_task() -> None:
@@ -475,6 +477,81 @@ def test_the_end_in_a_task_asks_the_client_nothing(way: str, end: dict[str, Any]
         found = {**task("task-1", "working"), **end}
         out = d.server(notified(**found) if way == "notifications/tasks" else result(2, **found))
     assert ([] if way == "notifications/tasks" else [-32603]) == [frame["error"]["code"] for frame in to_client(out)]
+
+
+# -- a client that leaves while the store works
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def left(d: TaskDialogue, id: int) -> list[Effect]:
+    """The client cancels its request, and then the store is done."""
+    gone = d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+    assert [] == to_server(gone), "the server has not seen it"
+    d.is_slow = False
+    return d.go_on()
+
+
+def test_a_listen_that_was_cancelled_is_not_sent() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.is_slow = True
+    listening(d, "task-1")
+    assert [] == to_server(left(d, 9))
+    assert {} == d.session.state.inflight.asked
+
+
+def test_a_poll_that_was_cancelled_still_decides_what_it_found() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create()
+    d.client(modern(2, "tasks/get", ALL, taskId="task-1"))
+    d.is_slow = True
+    d.server(result(2, **task("task-1", "input_required", inputRequests={"k": ask(form())})))
+    out = left(d, 2)
+    assert [] == to_client(out)
+    assert 1 == len(sent(d.settle(out), "tasks/update"))
+
+
+def test_answers_that_were_accepted_count_although_their_request_was_cancelled() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.hand_on(d.poll(asks={"k": ask(form())}), "k")
+    d.is_slow = True
+    d.update(k=YES)
+    out = left(d, 3)
+    assert {"k"} == one(out, Open).round.items.keys()
+    done = d.settle(out)
+    assert ([], 1) == (to_client(done), len(sent(done, "tasks/update")))
+
+
+def test_a_cancel_counts_although_its_request_was_cancelled() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create()
+    d.poll(asks={"k": ask(form())})
+    d.is_slow = True
+    d.client(modern(3, "tasks/cancel", ALL, taskId="task-1"))
+    out = left(d, 3)
+    assert ["task-1"] == [one["taskId"] for one in sent(out, "tasks/cancel")]
+    assert 1 == len([effect for effect in out if isinstance(effect, Withdraw)])
+    assert [] == to_client(out)
+
+
+def test_a_task_of_which_no_client_learned_is_cancelled() -> None:
+    d = TaskDialogue(ANSWER)
+    d.is_slow = True
+    d.create()
+    assert ["task-1"] == [one["taskId"] for one in sent(left(d, 1), "tasks/cancel")]
+
+
+def test_another_request_with_the_same_id_gets_its_own_answer() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.is_slow = True
+    d.update(id=4, k=YES)
+    d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}})
+    d.client(modern(4, "tasks/get", ALL, taskId="task-1"))
+    d.is_slow = False
+    assert ["tasks/get"] == [frame["method"] for frame in to_server(d.go_on())]
+    assert 4 == to_client(d.server(result(4, **task("task-1", "working"))))[0]["id"]
 
 
 # -- notifications
