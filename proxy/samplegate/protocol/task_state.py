@@ -60,6 +60,11 @@ class TaskKey(msgspec.Struct, omit_defaults=True):
     response: str = ""
     """The answer for the server, raw JSON, until it is confirmed."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server has its answer, or will get it."""
+        return self.state in ("answered", "done")
+
     def claim(self, owner: str, now: float) -> None:
         """Claim it for a session, until the claim is renewed or expires."""
         self.owner, self.until = owner, now + CLAIM
@@ -227,6 +232,8 @@ class Claims(msgspec.Struct):
 
     seen: Snapshot
     owner: str
+    running: frozenset[str] = frozenset()
+    """Keys on which the session still works. Its claims may have expired: the machine slept, or the store failed."""
     new: list[str] = []
     """Claimed here: nobody works on them."""
     again: list[str] = []
@@ -239,7 +246,7 @@ class Claims(msgspec.Struct):
     def __call__(self, record: TaskRecord, now: float) -> bool:
         """See ``Change``."""
         self.new, self.again, self.unconfirmed, self.fault = [], [], [], ""
-        if record.ended or record.cancelled:
+        if not record.is_open:
             return False
         if self.seen.status in TERMINAL:
             record.over, record.keys = True, {key: TaskKey(one.digest, "done") for key, one in record.keys.items()}
@@ -273,7 +280,9 @@ class Claims(msgspec.Struct):
 
     def _continue(self, key: str, known: TaskKey, now: float) -> None:
         """Continue with a key whose process has not renewed its claim."""
-        if known.state == "deciding":
+        if known.owner == self.owner and key in self.running:
+            known.claim(self.owner, now)
+        elif known.state == "deciding":
             known.claim(self.owner, now)
             self.new.append(key)
             if known.paid:

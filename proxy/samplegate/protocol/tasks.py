@@ -391,7 +391,7 @@ class Tasks:
             raise Malformed("it is not the task that was asked for")
         if seen.status not in TERMINAL and seen.status != INPUT_REQUIRED:
             return None
-        claims = Claims(seen, self._state.token)
+        claims = self._claims(seen, pending.caller)
 
         def then(found: Found) -> Effects:
             record, waits = self._own_record(found, pending.caller), self._waits(pending)
@@ -413,7 +413,7 @@ class Tasks:
         if not self._state.tasks or listen is None or listen.method != LISTEN or not listen.client.tasks:
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to the server"})]  # R108
         seen = _account(_bare(f.object), server_requests.MAX_KEYS)
-        claims = Claims(seen, self._state.token)
+        claims = self._claims(seen, listen.caller)
 
         def then(found: Found) -> Effects:
             record = self._own_record(found, listen.caller)
@@ -424,6 +424,10 @@ class Tasks:
             return [*self._notify(listen, record, seen, f), *self._claimed(record, claims)]
 
         return self._step(seen.id, then, claims)
+
+    def _claims(self, seen: Snapshot, caller: str) -> Claims:
+        own = (one.entries for one in self.open.values() if (one.id, one.caller) == (seen.id, caller))
+        return Claims(seen, self._state.token, frozenset(key for entries in own for key in entries))
 
     def _keep_latest(self, listen: Pending, seen: Snapshot, f: Frame) -> None:
         self._latest.pop((listen.number, seen.id), None)
@@ -578,7 +582,8 @@ class Tasks:
 
         def keep(record: TaskRecord, now: float) -> bool:
             nonlocal kept
-            own = [record.keys[key] for key in task.entries if key in record.keys and record.keys[key].owner == owner]
+            found = [record.keys.get(key) for key in task.entries]
+            own = [one for one in found if one is not None and one.owner == owner and not one.is_settled]
             kept = record.is_open and len(own) == len(task.entries)
             if not kept:
                 return False

@@ -379,6 +379,16 @@ def test_a_running_round_keeps_its_claim() -> None:
     assert [] == [effect for effect in other.poll(asks={"k": ask(form())}) if isinstance(effect, Open)]
 
 
+def test_a_machine_that_slept_goes_on_with_its_own_round() -> None:
+    d = TaskDialogue(ALLOW)
+    d.create()
+    first = d.poll(asks={"k": ask(sample())})
+    step(d, paying("k", "t"))
+    d.rows.wall += CLAIM * 10
+    assert [] == [effect for effect in d.poll(asks={"k": ask(sample())}) if isinstance(effect, Open)]
+    assert 1 == len(sent(d.settle(first), "tasks/update"))
+
+
 # -- ends
 # ----------------------------------------------------------------------------------------------------------------------
 
@@ -403,6 +413,15 @@ def test_the_servers_end_withdraws_what_is_open_and_passes() -> None:
     assert ("completed", []) == shown(out)
     assert 1 == len([effect for effect in out if isinstance(effect, Withdraw)])
     assert ("completed", []) == shown(d.poll(status="completed", result={"content": []})), "until its ttl is over"
+
+
+def test_a_server_that_asks_after_the_end_of_a_task_is_not_decided() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create()
+    d.poll(status="completed", result={"content": []})
+    out = d.poll(asks={"k": ask(form())})
+    assert ("working", []) == shown(out)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
 
 
 def test_a_task_is_forgotten_after_its_ttl() -> None:
