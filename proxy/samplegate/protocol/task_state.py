@@ -24,7 +24,9 @@ MAX_ID: Final = 1024  # characters of a task's ID; real ones have 36
 MAX_TASK_KEYS: Final = 256
 """Requests in the life of one task; real ones have one to three."""
 MAX_TASK_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the open requests and unconfirmed answers of one task."""
+"""Bytes of the keys, the open requests and the unconfirmed answers of one task."""
+MAX_MEMBER: Final = 256
+"""Bytes of a time or a number of a task that is kept."""
 CLAIM: Final = 60.0
 """Seconds for which a claim lasts unless it is renewed: after a kill, another process continues this much later."""
 FOREVER: Final = 7 * 86_400.0
@@ -113,11 +115,11 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     def end(self, members: Mapping[str, Any], now: float) -> None:
         """End the task with these members, such as a status and a result."""
         self.ended = rawjson.dump({"lastUpdatedAt": timestamp(now), **members}).decode()
-        self.keys = {key: TaskKey(one.digest, "done") for key, one in self.keys.items()}
+        self.keys = {}
 
     def size(self) -> int:
         """Bytes of what is kept for its requests."""
-        return sum(len(one.entry) + len(one.response) for one in self.keys.values())
+        return sum(len(key) + len(one.entry) + len(one.response) for key, one in self.keys.items())
 
 
 Change: TypeAlias = Callable[[TaskRecord, float], bool]
@@ -358,4 +360,6 @@ def ended(record: TaskRecord, is_result: bool) -> bytes:
 def kept_members(found: rawjson.Object) -> str:
     """The members of a created task that stay the same, raw JSON."""
     names = ("taskId", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs")
-    return rawjson.object_of({name: bytes(found.members[name]) for name in names if name in found.members}).decode()
+    kept = {name: bytes(found.members[name]) for name in names if name in found.members}
+    short = {name: raw for name, raw in kept.items() if name == "taskId" or len(raw) <= MAX_MEMBER}
+    return rawjson.object_of(short).decode()

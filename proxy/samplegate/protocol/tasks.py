@@ -34,12 +34,14 @@ from samplegate.protocol.rounds import (
     Withdraw,
 )
 from samplegate.protocol.session_state import (
+    ENTRY,
     INTERNAL,
     LISTEN,
     MAX_KEPT,
     Pending,
     Routes,
     SessionState,
+    parsed_size,
     to_float,
     with_client_id,
 )
@@ -94,6 +96,8 @@ class TaskRound(msgspec.Struct, eq=False):
     entries: Mapping[str, bytes]
     update: Pending | None = None
     beats: int = 0
+    size: int = 0
+    """Bytes counted for the round, among those of pushed requests: the server chooses how much it asks."""
 
 
 class Tasks:
@@ -176,6 +180,8 @@ class Tasks:
             text, meta = None if params is None else params.decode(), _envelope(pending.params)
         except UnicodeDecodeError:
             return "the params of a call that becomes a task are not UTF-8"
+        if len(meta) > MAX_KEPT:
+            return "the _meta of a call that becomes a task is too large"
         record = TaskRecord(
             str(state.new_id()),
             pending.caller,
@@ -281,11 +287,17 @@ class Tasks:
         gone = [name for name, one in self.open.items() if (one.id, one.caller) == (id, caller)]
         out: Effects = []
         for name in gone:
-            update = self.open.pop(name).update
+            update = self.open[name].update
+            self._close(name)
             out.append(Withdraw(name))
             if update is not None:
                 out += self._acknowledge(update)
         return out
+
+    def _close(self, round: str) -> None:
+        closed = self.open.pop(round, None)
+        if closed is not None:
+            self._state.pushed -= closed.size
 
     def _acknowledge(self, update: Pending) -> Effects:
         if not self._waits(update):
@@ -309,6 +321,8 @@ class Tasks:
         if not all(id is not None and len(id) <= MAX_ID for id in ids):
             raise Malformed("taskIds is not a list of IDs")
         pending.size += len(f.raw)
+        if (full := self._state.call_fault(pending.size)) is not None:
+            return self._state.refusal(pending, full)
         client_id, pending.wire_id = pending.wire_id, self._state.new_id()
         self._state.enter(pending)
         left, own = [id for id in ids if id is not None], list[str]()
@@ -414,8 +428,13 @@ class Tasks:
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to the server"})]  # R108
         seen = _account(_bare(f.object), server_requests.MAX_KEYS)
         claims = self._claims(seen, listen.caller)
+        size = ENTRY + len(f.raw)
+        if (full := self._state.push_fault(size)) is not None:  # the client can poll
+            return [Note("frame.refused", {"side": "server", "fault": full})]
+        self._state.pushed += size
 
         def then(found: Found) -> Effects:
+            self._state.pushed -= size
             record = self._own_record(found, listen.caller)
             if record is None:
                 note = {"server": self._state.server, "method": f.method[:100]}
@@ -533,7 +552,11 @@ class Tasks:
             until=record.expires - state.epoch,
             task=id,
         )
-        self.open[round.id] = TaskRound(id, record.caller, round, entries, update)
+        size = ENTRY + len(params or b"") + parsed_size(item.params for item in items.values())
+        if update is None and (full := state.push_fault(size)) is not None:  # tried again once the claims have expired
+            return [Note("call.failed", {"server": state.server, "method": record.call.method, "fault": full})]
+        state.pushed += size
+        self.open[round.id] = TaskRound(id, record.caller, round, entries, update, size=size)
         if update is not None:
             update.round = round.id
         return [Open(round)]
@@ -565,7 +588,7 @@ class Tasks:
         ids = {key: one.decision_id for key, one in seen.items() if key in rest}
 
         def then(found: Found) -> Effects:
-            self.open.pop(round, None)
+            self._close(round)
             record = self._own_record(found, task.caller)
             if record is None or not record.is_open:
                 return []
@@ -600,7 +623,7 @@ class Tasks:
             return True
 
         def then(found: Found) -> Effects:
-            self.open.pop(round, None)
+            self._close(round)
             out = [] if task.update is None else self._acknowledge(task.update)
             record = self._own_record(found, task.caller)
             if record is None:

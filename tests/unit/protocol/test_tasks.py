@@ -10,7 +10,8 @@ import pytest
 
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason
 from samplegate.protocol.rounds import Effect, Note, Open, Withdraw
-from samplegate.protocol.task_state import CLAIM, MAX_TASK_KEYS, TaskRecord, paying
+from samplegate.protocol.session_state import MAX_PUSH_BYTES
+from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, MAX_TASK_KEYS, TaskRecord, paying
 from tests.fakes.dialogue import (
     ALLOW,
     ANSWER,
@@ -228,6 +229,36 @@ def test_a_server_that_floods_a_task_with_keys_ends_it() -> None:
     for number in range(MAX_TASK_KEYS // 64):
         d.settle(d.poll(asks={f"k{number}-{n}": ask(form()) for n in range(64)}))
     assert ("failed", []) == shown(d.poll(asks={"last": ask(form())}))
+
+
+def test_a_server_that_floods_a_task_with_long_keys_ends_it_and_leaves_nothing() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create(createdAt="2026" * 10_000)
+    for number in range(MAX_TASK_BYTES // 2**18 - 1):
+        d.settle(d.poll(asks={"k" * (2**18 - 8) + str(number): ask(form())}))
+    assert ("failed", []) == shown(d.poll(asks={"k" * (2**18 - 1): ask(form())}))
+    assert len(d.rows.rows["s", "task-1"][0]) < 2000
+
+
+def test_rounds_and_notifications_of_tasks_have_the_bounds_of_pushed_requests() -> None:
+    d = TaskDialogue(ALLOW)
+    d.create()
+    listening(d, "task-1")
+    big = ask(sample("x" * (MAX_PUSH_BYTES // 3)))
+    first = d.poll(asks={"a": big})
+    out = d.poll(asks={"b": big})
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert ["call.failed"] == [effect.event for effect in out if isinstance(effect, Note)]
+    d.settle(first)
+    d.rows.wall += CLAIM
+    assert {"b"} == one(d.poll(asks={"b": big}), Open).round.items.keys(), "there is room again"
+    d.is_slow = True
+    status = notified(**task("task-1", "working", statusMessage="x" * (MAX_PUSH_BYTES // 4)))
+    assert [] == d.server(status)
+    assert ["frame.refused"] == [effect.event for effect in d.server(status) if isinstance(effect, Note)]
+    d.client(modern(7, "tasks/cancel", ALL, taskId="task-1"))
+    d.go_on()
+    assert 0 == d.session.state.pushed
 
 
 def test_more_tasks_than_the_store_takes_are_refused() -> None:
