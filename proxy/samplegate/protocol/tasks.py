@@ -22,6 +22,7 @@ from samplegate.protocol.outcomes import Reason, SealedDecision
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ROOTS, Origin
 from samplegate.protocol.rounds import (
+    Close,
     Effects,
     ForwardRound,
     Note,
@@ -74,6 +75,9 @@ MAX_LATEST: Final = 256
 """Notifications of tasks that are kept, because their requests may be shown later."""
 MAX_LATEST_BYTES: Final = 64 * 1024
 """Bytes of one of these."""
+MAX_OWN: Final = 256
+"""Requests of the gate's own that a server may leave unanswered. Beyond that, the gate no longer waits for the oldest.
+"""
 UNKNOWN: Final = "unknown task"
 RENEW: Final = 4  # beats of a round (of 5 s) between two renewals of its claims
 _OF_PARAMS: Final = frozenset({"taskId", "inputResponses", META})
@@ -685,19 +689,26 @@ class Tasks:
         pending = Pending(INTERNAL, own, own, method, 0.0, modern=True, revision=record.revision, client=record.client)
         pending.task, pending.caller, pending.answers = id, record.caller, keys
         params = rawjson.object_of({"taskId": rawjson.dump(id), **more, META: record.meta.encode()})
-        before = self._own.pop((f"{method} {sorted(keys)}", id), None)
-        if before is not None:
-            state.abandon(before)
-        self._own[f"{method} {sorted(keys)}", id] = pending
+        name = f"{method} {sorted(keys)}", id
+        over = [name] if name in self._own else []
+        if not over and len(self._own) >= MAX_OWN:
+            over = [next(iter(self._own))]
+        out: Effects = [effect for one in over for effect in self._give_up(one)]
+        self._own[name] = pending
         line = frames.request(own, method, params)
         pending.size += len(line)
         state.enter(pending)
-        return [state.to_server(pending, line)]
+        return [*out, state.to_server(pending, line)]
+
+    def _give_up(self, name: tuple[str, str]) -> Effects:
+        """Stop waiting for the server to confirm a request. An update is sent again with a later snapshot."""
+        pending = self._own.pop(name)
+        self._state.abandon(pending)
+        return [Close(pending.number)] if self._state.streams else []
 
     def confirmed(self, pending: Pending, f: Frame) -> Effects:
         """Handle the server's answer to a request of the gate's own."""
-        self._state.inflight.remove(pending)
-        self._own = {name: one for name, one in self._own.items() if one is not pending}
+        self.forget(pending)
         if f.kind == "error":
             fields = {"server": self._state.server, "method": pending.method, "fault": f"error {f.code}"}
             return [Note("call.failed", fields)]
@@ -725,6 +736,15 @@ class Tasks:
             return None
         pending.round = None
         return []
+
+    def is_own(self, pending: Pending) -> bool:
+        """Whether a request is the gate's own: what concerns it is not for the client."""
+        return pending.task is not None and pending.stream == INTERNAL
+
+    def forget(self, pending: Pending) -> None:
+        """Forget a request of the gate's own that has its answer, or one that cannot be read."""
+        self._state.inflight.remove(pending)
+        self._own = {name: one for name, one in self._own.items() if one is not pending}
 
     def end(self) -> list[str]:
         """Clear the state after a side has ended for good, and return the rounds that were open."""

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason
-from samplegate.protocol.rounds import Effect, Note, Open, Withdraw
+from samplegate.protocol.rounds import Close, Effect, Note, Open, Withdraw
 from samplegate.protocol.session_state import MAX_PUSH_BYTES
 from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, MAX_TASK_KEYS, TaskRecord, paying
+from samplegate.protocol.tasks import MAX_OWN
 from tests.fakes.dialogue import (
     ALLOW,
     ANSWER,
@@ -656,6 +657,51 @@ def test_notifications_without_a_listen_are_dropped() -> None:
     out = d.server(notified(**task("task-1", "working")))
     assert [] == to_client(out)
     assert ["frame.refused"] == [effect.event for effect in out if isinstance(effect, Note)]
+
+
+def updating(**state: Any) -> tuple[TaskDialogue, str]:
+    """A task whose server has not confirmed the gate's answer yet, and the ID of the gate's request."""
+    d = TaskDialogue(ANSWER)
+    for name, value in state.items():
+        setattr(d.session.state, name, value)
+    d.create()
+    return d, to_server(d.settle(d.poll(asks={"k": ask(form())})))[0]["id"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"jsonrpc": "2.0", "id": "ID", "result": 1, "error": 2},
+        {"jsonrpc": "2.0", "id": "ID", "result": {"resultType": "input_required", "inputRequests": {}}},
+        {"jsonrpc": "2.0", "id": "ID", "error": {"code": -32042, "message": "m"}},
+        {"jsonrpc": "2.0", "id": "ID", "method": "elicitation/create"},
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "ID"}},
+        b"END",
+    ],
+)
+def test_nothing_about_the_gates_own_request_reaches_the_client(line: Any) -> None:
+    d, id = updating(outlived=True)
+    out = (
+        d.take(d.session.eof("server")) if line == b"END" else d.server(json.dumps(line).replace("ID", id).encode())
+    )
+    assert [] == to_client(out)
+
+
+def test_a_server_that_confirms_nothing_leaves_no_open_stream() -> None:
+    d, _ = updating(streams=True)
+    number = next(iter(d.session.exchange.tasks._own.values())).number
+    d.rows.wall += CLAIM
+    d.client(modern(2, "tasks/get", ALL, taskId="task-1"))
+    asked = task("task-1", "input_required", inputRequests={"k": ask(form())})
+    assert [number] == [effect.stream for effect in d.server(result(2, **asked)) if isinstance(effect, Close)]
+
+
+def test_a_server_that_confirms_nothing_leaves_a_bounded_number_of_requests() -> None:
+    d = TaskDialogue(ANSWER, most=1000)
+    for number in range(MAX_OWN + 2):
+        d.create(f"task-{number}")
+        d.settle(d.poll(task_id=f"task-{number}", asks={"k": ask(form())}))
+    assert MAX_OWN == len(d.session.exchange.tasks._own) == len(d.session.state.inflight.asked)
 
 
 def test_nothing_is_left_after_a_task() -> None:
