@@ -216,7 +216,7 @@ class _Actor:
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> None:
         """No earlier decision on the same request exists."""
 
-    async def open(self, review: Review, *, announce: bool) -> Review:
+    async def open(self, review: Review, *, announce: bool, also: Sequence[str] = ()) -> Review:
         """Open the review without notifying a reviewer, because the case has the verdict."""
         return msgspec.structs.replace(review, id="case", waiter="case", held_until=inf)
 
