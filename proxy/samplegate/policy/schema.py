@@ -412,7 +412,9 @@ class Reviewer(Strict, frozen=True, rename={"not_": "not"}):
     ] = None
     also: Annotated[
         list[str],
-        Meta(max_length=MAX_ALSO, description="Reviewers who also decide a review that is still pending `after` a time."),
+        Meta(
+            max_length=MAX_ALSO, description="Reviewers who also decide a review that is still pending `after` a time."
+        ),
     ] = []
 
 

@@ -2,8 +2,8 @@
 
 pending -> approved | rejected | answered | expired | withdrawn. A verdict is used once.
 
-The first verdict wins, or the last of the approvals that the reviewer needs (``votes.py``); a later one is refused with the review's current state. The store applies each transition to its
-rows within one transaction.
+The first verdict wins, or the last of the approvals that the reviewer needs (``votes.py``). A later one is refused with
+the review's current state. The store applies each transition to its rows within one transaction.
 """
 
 from __future__ import annotations

@@ -275,9 +275,7 @@ class SqlReviewStore:
             review = _found(db, id)
             if review is None:
                 return None
-            outcome = voted(
-                review, verdict, who=who, door=door, seen=seen or review.digest, callers=callers, now=now
-            )
+            outcome = voted(review, verdict, who=who, door=door, seen=seen or review.digest, callers=callers, now=now)
             match outcome:
                 case VoteRefused():
                     pass
@@ -647,9 +645,7 @@ def append_event(db: Connection, review: Review, what: What | State, at: float, 
 
 def _also_told(db: Connection, review: Review, now: float) -> Sequence[str]:
     """The reviewers in ``also`` whose notification was due by now. That of the others is cancelled."""
-    theirs = and_(
-        _d.review == review.id, _d.reviewer != storable_text(review.reviewer), _d.event == "review.opened"
-    )
+    theirs = and_(_d.review == review.id, _d.reviewer != storable_text(review.reviewer), _d.event == "review.opened")
     db.execute(delete(DELIVERIES).where(theirs, _d.state == "waiting", _d.tries == 0, _d.due > now))
     return db.execute(select(_d.reviewer).where(theirs).order_by(_d.reviewer)).scalars().all()
 

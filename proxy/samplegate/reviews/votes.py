@@ -1,9 +1,9 @@
 """Pure. Votes on a review that needs the approval of several people.
 
 The approvals are for one version of the content: the request as it is, or with the edits or the answer of one reviewer
-(``Review.proposal``). An approval states the digest of the version that its reviewer saw. If it brings other content, it
-is an edit: a new version, whose first approval it is, and all earlier approvals are void, also if another edit restores
-their version. The first rejection ends the review; declining or dismissing a form or a URL is one, too.
+(``Review.proposal``). An approval states the digest of the version that its reviewer saw. If it brings other content,
+it is an edit: a new version, whose first approval it is. All earlier approvals are then void, even if another edit
+restores their version. The first rejection ends the review; declining or dismissing a form or a URL is one, too.
 
 A person is a proven name, whatever token it comes with. Nobody proves the names that webhooks, callbacks, commands and
 the command line give, so all of them together are at most one approval, and none under the name of a person who has
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -55,9 +55,7 @@ def voted(
         return VoteRefused(review, "caller", OWN_CALL)
     if review.approvals == 1:
         return ended
-    vote = Vote(
-        by=who, how=door, verdict=said, at=now, digest=seen, proven=door in PROVEN, reason=verdict.reason
-    )
+    vote = Vote(by=who, how=door, verdict=said, at=now, digest=seen, proven=door in PROVEN, reason=verdict.reason)
     if said in REFUSALS:
         return replace(ended, votes=(*review.votes, vote))
     if seen != version(review):
@@ -70,6 +68,13 @@ def voted(
     if len(found := approvers(votes)) >= review.approvals:
         return replace(ended, votes=votes, who=", ".join(found))
     return replace(review, votes=votes, proposal=None if wanted == review.digest else replace(verdict, reason=""))
+
+
+def deciders(review: Review, now: float) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The reviewers who may decide by now, each with the groups of whose people one must be (empty: any)."""
+    yield review.reviewer, review.groups
+    if review.also_from is not None and now >= review.also_from:
+        yield from ((one.reviewer, one.groups) for one in review.also)
 
 
 def version(review: Review) -> str:
@@ -90,7 +95,8 @@ def version_of(review: Review, verdict: Verdict | None) -> str:
 
 def is_older(review: Review, digest: object) -> bool:
     """Whether this is the digest of an earlier version."""
-    return digest != version(review) and digest in {review.digest, *(vote.digest for vote in review.votes)}
+    known = {review.digest, *(vote.digest for vote in review.votes)}
+    return isinstance(digest, str) and digest in known and digest != version(review)
 
 
 def approvers(votes: Collection[Vote]) -> tuple[str, ...]:

@@ -196,7 +196,9 @@ class DeliveryAttempt:
 
     async def _record_verdict(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> DeliveryResult:
         context = self._context
-        given = await command.record_verdict(context.store, context.log, review, said.raw, door=door)
+        given = await command.record_verdict(
+            context.store, context.log, review, said.raw, door=door, reviewer=self._delivery.reviewer
+        )
         return (
             RetryLater(f"{said.said}, with an invalid decision")
             if given is None
