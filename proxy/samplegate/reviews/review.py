@@ -319,9 +319,9 @@ class VoteRefused(msgspec.Struct, frozen=True):
     """A vote that does not count, although the review is pending."""
 
     review: Review
-    reason: Literal["stale", "repeated", "caller"]
+    reason: Literal["stale", "repeated", "caller", "full"]
     """``stale``: the content was edited meanwhile; ``repeated``: this person's approval counts already; ``caller``:
-    the person made the call."""
+    the person made the call; ``full``: it has too many votes."""
     why: str
     """A sentence without a full stop."""
 

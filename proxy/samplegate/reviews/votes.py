@@ -34,6 +34,7 @@ from samplegate.reviews.review import (
 REFUSALS: Final = frozenset({"reject", "decline", "cancel"})
 PROVEN: Final[frozenset[Door]] = frozenset({"page", "api"})
 """Doors where a token or a session proves the name."""
+MAX_VOTES: Final = 50
 STALE: Final = "somebody edited it meanwhile; read the review again, then decide"
 OWN_CALL: Final = "you made the call, so another person must approve it; you may only reject it"
 _JWT: Final = "jwt:"
@@ -63,6 +64,8 @@ def voted(
     wanted = version_of(review, verdict)
     earlier = review.votes if wanted == seen else tuple(_void(one) for one in review.votes)
     votes = (*earlier, replace(vote, digest=wanted))
+    if len(votes) > MAX_VOTES:
+        return VoteRefused(review, "full", f"it has {MAX_VOTES} votes already; reject it, or let it expire")
     if wanted == seen and len(approvers(votes)) == len(approvers(earlier)) and not _proves(vote, earlier):
         return VoteRefused(review, "repeated", _repeated(vote))
     if len(found := approvers(votes)) >= review.approvals:

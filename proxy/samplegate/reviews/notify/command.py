@@ -28,7 +28,11 @@ from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.votes import version
 
 AnswerDoor: TypeAlias = Literal["webhook", "command"]
-REFUSED: Final = {"repeated": "another person must approve it", "caller": "this person made the call"}
+REFUSED: Final = {
+    "repeated": "another person must approve it",
+    "caller": "this person made the call",
+    "full": "too many votes",
+}
 _PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})
 MAX_AUTHOR: Final = 100  # characters of a name
 
