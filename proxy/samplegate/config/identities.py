@@ -315,13 +315,13 @@ def _parse_caller(words: list[str]) -> Token | str:
 def _parse_person(words: list[str]) -> PersonToken | str:
     """The token of a line ``name role sha256 [reviewer,reviewer [group,group]]``, or the problem. ``*`` stands for all
     reviewers."""
-    if len(words) not in (3, 4, 5):
+    if len(words) not in (3, 4, 5) or "#" in words[3:]:
         return (
             "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
             " each separated by commas"
         )
     name, role, sha256, *lists = words
-    reviewers, groups = [*lists, "*", ""][:2] if len(lists) < 2 else lists
+    reviewers, groups = (lists or ["*"])[0], "".join(lists[1:])
     for known in get_args(Role):
         if role == known:
             return PersonToken(
