@@ -111,9 +111,7 @@ def test_an_edit_voids_the_approvals_before_it_and_is_the_first_of_its_own() -> 
 
 
 def test_an_edit_back_to_an_earlier_version_revives_nothing() -> None:
-    back = after(
-        review(approvals=2), (YES, "anna", "page"), (FEWER, "ben", "page"), (YES, "cleo", "page")
-    )
+    back = after(review(approvals=2), (YES, "anna", "page"), (FEWER, "ben", "page"), (YES, "cleo", "page"))
     assert ("pending", ("cleo",), None) == (back.state, approvers(back.votes), back.proposal)
     assert version(back) == back.digest
     assert "approved" == after(back, (YES, "anna", "page")).state
