@@ -403,7 +403,7 @@ class Reviewer(Strict, frozen=True, rename={"not_": "not"}):
         Meta(description="`caller`: the person who made the call may reject its requests, but not approve them."),
     ] = None
     groups: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=200)]],
+        list[str],
         Meta(description="Only people in one of these groups, and admins, may decide. Default: all of its people."),
     ] = []
     after: Annotated[

@@ -352,6 +352,11 @@ def warnings(run: Run) -> list[str]:
             for name, reviewer in run.rules.policy.policy.reviewers.items()
             if reviewer.approvals > 1 + is_notified(reviewer)
         ]
+    found += [
+        f"reviewers: `not: caller` of {name} excludes nobody, because `samplegate run` does not know who its caller is"
+        for name, reviewer in run.rules.policy.policy.reviewers.items()
+        if reviewer.not_ is not None
+    ]
     unmatched = unmatched_server(run.rules.compiled, run.settings.server, "set its name with --server")
     if unmatched is not None:
         found.append(unmatched)

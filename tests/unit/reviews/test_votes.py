@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from samplegate.policy.schema import EscalateRule, Policy, Reviewer, Webhook
+from samplegate.reviews.create import gone
 from samplegate.reviews.review import Conflict, Door, Edits, Review, Verdict, VoteRefused
 from samplegate.reviews.votes import MAX_VOTES, approvers, by_program, progress, version, version_of, voted
 from tests.fakes.stored_reviews import NO, NOW, YES, filled, form, review
@@ -189,3 +191,21 @@ def test_an_endless_dispute_is_bounded() -> None:
         asked = after(asked, (Verdict(word="approve", edits=Edits(max_tokens=n % 9 + 1)), "anna", "page"))
     assert "full" == refusal(vote(asked, YES, "ben"))
     assert isinstance(vote(asked, NO, "ben"), Review)
+
+
+@pytest.mark.parametrize(
+    ("reviewer", "asks"),
+    [
+        (Reviewer(), True),
+        (Reviewer(timeout="1m", webhook=Webhook(url="https://x.example")), True),
+        (Reviewer(approvals=2), False),
+        (Reviewer(not_="caller"), False),
+        (Reviewer(groups=["leads"]), False),
+        (Reviewer(after="1m", also=["lead"]), False),
+    ],
+)
+def test_a_reload_that_asks_for_other_approvals_withdraws_what_is_pending(reviewer: Reviewer, asks: bool) -> None:
+    rules = [EscalateRule(name="ask", reviewer="ops")]
+    policy = Policy(version=1, rules=rules, reviewers={"ops": reviewer, "lead": Reviewer()})
+    said = "the policy was reloaded, and reviewer 'ops' now asks for other approvals"
+    assert (None if asks else said) == gone(policy, review())

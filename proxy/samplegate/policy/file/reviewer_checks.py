@@ -55,6 +55,9 @@ def _reviewer(draft: Draft, path: Path, reviewer: Reviewer) -> None:
         check_webhook(draft, (*path, "webhook"), reviewer.webhook)
     if reviewer.command is not None:
         _command(draft, (*path, "command"), reviewer.command)
+    for index, group in enumerate(reviewer.groups):
+        if not group.strip():
+            draft.problem((*path, "groups", index), "the group's name is empty; set one, or remove the entry")
     _also(draft, path, reviewer)
     if reviewer.approvals > 1 and not seconds(reviewer.late_verdict):
         draft.warn(
