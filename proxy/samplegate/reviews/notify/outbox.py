@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from samplegate.errors import Log, Unavailable
-from samplegate.policy.schema import Reviewer, Show, Webhook, is_notified
+from samplegate.policy.schema import Reviewer, Show, Webhook, is_notified, seconds
 from samplegate.reviews.notify import command, formats
 from samplegate.reviews.notify import webhook as webhooks
 from samplegate.reviews.notify.endpoint import SecretSources, WebhookNotReady
@@ -360,9 +360,16 @@ class Outbox:
             return
         if newest != self._seen:
             self._waking()  # running commands check whether they are still needed
-        self._next_check = now + SWEEP
+        self._next_check = now + self._sweep()
         await self._take(tasks, now)
         self._seen = newest
+
+    def _sweep(self) -> float:
+        """The time between two checks, short enough for those who are notified ``after`` a time."""
+        soonest = min(
+            (seconds(one.after) for one in self._reviewers().values() if one.after is not None), default=SWEEP
+        )
+        return min(SWEEP, max(TICK, soonest / 4))
 
     async def _lead(self, now: float) -> Set[str]:
         """The reviewers to whom this process delivers, and ``EXPIRY`` if it expires reviews. A lease is renewed long
