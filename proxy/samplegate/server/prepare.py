@@ -15,7 +15,7 @@ import msgspec
 
 from samplegate.auth.guard import preload
 from samplegate.config import SettingsError
-from samplegate.config.identities import PeopleSettings, caller_warnings, reviewer_warnings
+from samplegate.config.identities import PeopleSettings, approval_warnings, caller_warnings, reviewer_warnings
 from samplegate.config.serve import LoadedServe, load_serve
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
@@ -156,8 +156,13 @@ def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     remedy = "rename it, or add a rule for it"
     unmatched = [unmatched_server(rules.compiled, name, remedy, others=settings.servers) for name in settings.servers]
     found = [what for what in unmatched if what is not None]
-    named = rules.compiled.identity_names
+    named, reviewers = rules.compiled.identity_names, rules.policy.policy.reviewers
     found += caller_warnings(settings.callers, groups=named.groups, claims=bool(named.claims))
-    return found + (
-        reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
-    )
+    found += approval_warnings(settings.people, reviewers)
+    if not settings.callers.required:
+        found += [
+            f"callers: they have no tokens, so `not: caller` of the reviewer {name} excludes nobody; add tokens or jwt"
+            for name, reviewer in reviewers.items()
+            if reviewer.not_ is not None
+        ]
+    return found + (reviewer_warnings(settings.people, reviewers) if settings.people != PeopleSettings() else [])
