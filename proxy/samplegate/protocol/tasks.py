@@ -628,11 +628,13 @@ class Tasks:
 
         def then(found: Found) -> Effects:
             self._close(round)
-            out = [] if task.update is None else self._acknowledge(task.update)
             record = self._own_record(found, task.caller)
             if record is None:
-                fields = {"server": self._state.server, "method": UPDATE, "fault": found or UNKNOWN}
-                return [*out, Note("call.failed", fields)]
+                fault = found if isinstance(found, str) else UNKNOWN
+                if task.update is not None and self._waits(task.update):
+                    return self._fail(task.update, fault)
+                return [Note("call.failed", {"server": self._state.server, "method": UPDATE, "fault": fault})]
+            out = [] if task.update is None else self._acknowledge(task.update)
             if record.ended:
                 return [*(self._end(record, task.id) if kept else []), *out]
             sends = kept and isinstance(answers, dict)
@@ -765,8 +767,7 @@ def _without_tasks(params: rawjson.Object, asked: rawjson.Object) -> rawjson.Obj
 
 
 def _account(found: rawjson.Object, most: int) -> Snapshot:
-    """A snapshot. Raises Malformed if the end that it contains asks for something: clients may take it for the call's.
-    """
+    """A snapshot. Raises Malformed if the end that it contains asks for something: clients may take it for the call's."""
     seen = snapshot(found, most)
     result, error = found.inner("result"), found.inner("error")
     if result is not None and server_requests.result_type(result) in (INPUT_REQUIRED, "task"):

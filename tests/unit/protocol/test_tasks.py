@@ -172,10 +172,13 @@ def test_an_undeclared_or_unknown_request_is_refused_without_the_server(method: 
     assert [] == to_server([*undeclared, *unknown, *others])
 
 
-@pytest.mark.parametrize("method", ["tasks/list", "tasks/result", "tasks/other"])
+@pytest.mark.parametrize(
+    "method", ["tasks/list", "tasks/result", "tasks/other", "Tasks/update", " tasks/get", "ta\u017fks/get"]
+)
 def test_methods_that_the_extension_does_not_have(method: str) -> None:
     d = TaskDialogue(FORWARD)
-    assert -32601 == to_client(d.client(modern(5, method, ALL, taskId="task-1")))[0]["error"]["code"]
+    out = d.client(modern(5, method, ALL, taskId="task-1"))
+    assert (-32601, []) == (to_client(out)[0]["error"]["code"], to_server(out))
 
 
 def test_a_client_answers_only_what_it_was_shown_and_only_once() -> None:
@@ -311,6 +314,15 @@ def test_requests_of_a_task_belong_to_its_tool_and_arguments() -> None:
     round = one(d.poll(asks={"k": ask(form())}), Open).round
     assert ["pay"] == [call.tool for call in round.origin.calls]
     assert b'"arguments":{"n":1}' in (round.arguments or b"")
+
+
+def test_answers_that_could_not_be_stored_are_not_acknowledged() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.hand_on(d.poll(asks={"k": ask(form())}), "k")
+    out = d.update(k=YES)
+    d.rows.fault = "tasks: disk full"
+    assert [-32603] == [frame["error"]["code"] for frame in to_client(d.settle(out))]
 
 
 # -- restarts
@@ -681,9 +693,7 @@ def updating(**state: Any) -> tuple[TaskDialogue, str]:
 )
 def test_nothing_about_the_gates_own_request_reaches_the_client(line: Any) -> None:
     d, id = updating(outlived=True)
-    out = (
-        d.take(d.session.eof("server")) if line == b"END" else d.server(json.dumps(line).replace("ID", id).encode())
-    )
+    out = d.take(d.session.eof("server")) if line == b"END" else d.server(json.dumps(line).replace("ID", id).encode())
     assert [] == to_client(out)
 
 
