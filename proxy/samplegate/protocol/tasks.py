@@ -767,7 +767,7 @@ def _without_tasks(params: rawjson.Object, asked: rawjson.Object) -> rawjson.Obj
 
 
 def _account(found: rawjson.Object, most: int) -> Snapshot:
-    """A snapshot. Raises Malformed if the end that it contains asks for something: clients may take it for the call's."""
+    """A snapshot. Raises Malformed if the end in it asks for something: clients may take it for the call's end."""
     seen = snapshot(found, most)
     result, error = found.inner("result"), found.inner("error")
     if result is not None and server_requests.result_type(result) in (INPUT_REQUIRED, "task"):

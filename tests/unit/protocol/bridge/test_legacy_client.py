@@ -66,7 +66,7 @@ class TestOpening:
 
     def test_tasks_are_not_carried_to_a_legacy_client_that_declares_the_modern_extension(self) -> None:
         d = Bridge(ALLOW, tasks=True)
-        extensions = {"io.modelcontextprotocol/tasks": {}, "a/b": {}}
+        extensions: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}, "a/b": {}}
         d.open({"extensions": extensions}, server={"tools": {}, "extensions": extensions})
         seen = d.call()
         assert {"a/b": {}} == seen["params"]["_meta"][CAPABILITIES]["extensions"]
