@@ -58,6 +58,7 @@ from samplegate.protocol.task_state import (
     TaskRecord,
     ended,
     kept_members,
+    lasting,
     snapshot,
     unchanged,
     view,
@@ -408,7 +409,10 @@ class Tasks:
         if rawjson.string(f.object.raw("resultType")) not in (None, "complete") or seen.id != pending.task:
             raise Malformed("it is not the task that was asked for")
         if seen.status not in TERMINAL and seen.status != INPUT_REQUIRED:
-            return None
+            self._state.inflight.remove(pending)
+            line = with_client_id(pending, f)
+            kept = self._step(seen.id, lambda _: [], lasting(seen.ttl))
+            return [ToClient(pending.stream, line.raw, True, frame=line), *kept]
         claims = self._claims(seen, pending.caller)
 
         def then(found: Found) -> Effects:

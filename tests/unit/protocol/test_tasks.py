@@ -468,6 +468,16 @@ def test_a_server_that_asks_after_the_end_of_a_task_is_not_decided() -> None:
     assert [] == [effect for effect in out if isinstance(effect, Open)]
 
 
+@pytest.mark.parametrize(("ttl", "pause"), [(3_600_000, 25.0), (None, 86_400.0)])
+def test_a_task_lives_as_long_as_its_server_says_now(ttl: int | None, pause: float) -> None:
+    d = TaskDialogue(ANSWER)
+    d.create(ttlMs=60_000 if ttl else None)
+    for _ in range(10):
+        d.rows.wall += pause
+        assert ("working", []) == shown(d.poll(ttlMs=ttl))
+    assert d.poll(asks={"k": ask(form())}, ttlMs=ttl)
+
+
 def test_a_task_is_forgotten_after_its_ttl() -> None:
     d = TaskDialogue(ANSWER)
     d.create()
