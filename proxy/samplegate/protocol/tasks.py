@@ -60,6 +60,7 @@ from samplegate.protocol.task_state import (
     TaskRecord,
     ended,
     kept_members,
+    lasting,
     snapshot,
     unchanged,
     view,
@@ -423,7 +424,10 @@ class Tasks:
         if rawjson.string(f.object.raw("resultType")) not in (None, "complete") or seen.id != pending.task:
             raise Malformed("it is not the task that was asked for")
         if seen.status not in TERMINAL and seen.status != INPUT_REQUIRED:
-            return None
+            self._state.inflight.remove(pending)
+            line = with_client_id(pending, f)
+            kept = self._step(seen.id, lambda _: [], lasting(seen.ttl))
+            return [ToClient(pending.stream, line.raw, True, frame=line), *kept]
         claims = self._claims(seen, pending.caller)
 
         def then(found: Found) -> Effects:
@@ -644,11 +648,13 @@ class Tasks:
 
         def then(found: Found) -> Effects:
             self._close(round)
-            out = [] if task.update is None else self._acknowledge(task.update)
             record = self._own_record(found, task.caller)
             if record is None:
-                fields = {"server": self._state.server, "method": UPDATE, "fault": found or UNKNOWN}
-                return [*out, Note("call.failed", fields)]
+                fault = found if isinstance(found, str) else UNKNOWN
+                if task.update is not None and self._waits(task.update):
+                    return self._fail(task.update, fault)
+                return [Note("call.failed", {"server": self._state.server, "method": UPDATE, "fault": fault})]
+            out = [] if task.update is None else self._acknowledge(task.update)
             if record.ended:
                 return [*(self._end(record, task.id) if kept else []), *out]
             sends = kept and isinstance(answers, dict)
@@ -781,7 +787,7 @@ def _without_tasks(params: rawjson.Object, asked: rawjson.Object) -> rawjson.Obj
 
 
 def _account(found: rawjson.Object, most: int) -> Snapshot:
-    """A snapshot. Raises Malformed if the end in it asks for something, because clients may take it for the call's."""
+    """A snapshot. Raises Malformed if the end in it asks for something: clients may take it for the call's end."""
     seen = snapshot(found, most)
     result, error = found.inner("result"), found.inner("error")
     if result is not None and server_requests.result_type(result) in (INPUT_REQUIRED, "task"):
