@@ -28,6 +28,7 @@ from samplegate.protocol.rounds import (
     ForwardRound,
     Note,
     Open,
+    Release,
     Returned,
     Round,
     Settled,
@@ -83,6 +84,9 @@ MAX_OWN: Final = 256
 """Requests of the gate's own that a server may leave unanswered. Beyond that, the gate no longer waits for the oldest.
 """
 UNKNOWN: Final = "unknown task"
+TRIES: Final = 12
+"""Tries to keep the answers of a round in a store that fails."""
+TRY_AGAIN: Final = 5.0  # seconds between them
 RENEW: Final = 4  # beats of a round (of 5 s) between two renewals of its claims
 _OF_PARAMS: Final = frozenset({"taskId", "inputResponses", META})
 _SUBSCRIBED: Final = frozenset({"taskIds"})
@@ -623,30 +627,20 @@ class Tasks:
 
     def settle(self, settled: Settled, round: str) -> Effects:
         """Give the server the answers of a round; end the task if one of them has no form (R70)."""
+        return self._settle(settled, round, TRIES) if round in self.open else []
+
+    def _settle(self, settled: Settled, round: str, tries: int) -> Effects:
         task = self.open[round]
         answers = None if results.is_withdrawn(settled) else results.responses(task.round, settled)
-        owner, kept = self._state.token, False
+        keep = _Outcomes(frozenset(task.entries), self._state.token, answers)
 
-        def keep(record: TaskRecord, now: float) -> bool:
-            nonlocal kept
-            found = [record.keys.get(key) for key in task.entries]
-            own = [one for one in found if one is not None and one.owner == owner and not one.is_settled]
-            kept = record.is_open and len(own) == len(task.entries)
-            if not kept:
-                return False
-            if answers is None:  # decided when it is seen again
-                for one in own:
-                    one.until = now
-            elif isinstance(answers, tuple):
-                record.end({"status": "completed", "result": results.refused_call("modern", *answers)}, now)
-            else:
-                for key, raw in answers.items():
-                    one = record.keys[key]
-                    one.state, one.response, one.entry, one.decision = "answered", raw.decode(), "", None
-                    one.claim(owner, now)
-            return True
+        def again() -> Effects:
+            return self._settle(settled, round, tries - 1) if round in self.open else []
 
         def then(found: Found) -> Effects:
+            # a model's answer has been paid for; a client's update can be repeated
+            if isinstance(found, str) and tries > 1 and task.update is None:
+                return self._gate.later(TRY_AGAIN, again)
             self._close(round)
             record = self._own_record(found, task.caller)
             if record is None:
@@ -656,8 +650,8 @@ class Tasks:
                 return [Note("call.failed", {"server": self._state.server, "method": UPDATE, "fault": fault})]
             out = [] if task.update is None else self._acknowledge(task.update)
             if record.ended:
-                return [*(self._end(record, task.id) if kept else []), *out]
-            sends = kept and isinstance(answers, dict)
+                return [*(self._end(record, task.id) if keep.kept else []), *out]
+            sends = keep.kept and isinstance(answers, dict)
             return [*(self._send_answers(record, task.id, list(task.entries)) if sends else []), *out]
 
         return self._step(task.id, then, keep)
@@ -774,6 +768,34 @@ class Tasks:
         for table in (self.open, self._steps, self._own, self._latest):
             table.clear()
         return rounds
+
+
+class _Outcomes(msgspec.Struct):
+    """Keeps the answers of a round, or the refusal that ends the task, as a change of its record. Without answers, the
+    round was withdrawn, and its keys are decided when they are seen again."""
+
+    keys: frozenset[str]
+    owner: str
+    answers: Mapping[str, bytes] | tuple[str, Release] | None
+    kept: bool = False
+
+    def __call__(self, record: TaskRecord, now: float) -> bool:
+        found = [record.keys.get(key) for key in self.keys]
+        own = [one for one in found if one is not None and one.owner == self.owner and not one.is_settled]
+        self.kept = record.is_open and len(own) == len(self.keys)
+        if not self.kept:
+            return False
+        if self.answers is None:
+            for one in own:
+                one.until = now
+        elif isinstance(self.answers, tuple):
+            record.end({"status": "completed", "result": results.refused_call("modern", *self.answers)}, now)
+        else:
+            for key, raw in self.answers.items():
+                one = record.keys[key]
+                one.state, one.response, one.entry, one.decision = "answered", raw.decode(), "", None
+                one.claim(self.owner, now)
+        return True
 
 
 def _cancelled(record: TaskRecord, _now: float) -> bool:

@@ -114,7 +114,7 @@ def test_older_tables_are_migrated_or_named(database: Database, monkeypatch: pyt
     monkeypatch.setattr(schema, "VERSION", "0004")
     with pytest.raises(PostgresFault) as raised:
         opened(database.url, make=False)
-    assert ("unreachable", "its tables have version 0002") == (raised.value.kind, raised.value.problem)
+    assert ("unreachable", "its tables have version 0003") == (raised.value.kind, raised.value.problem)
     assert "samplegate database migrate" in raised.value.remedy
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason
-from samplegate.protocol.rounds import Close, Effect, Note, Open, Withdraw
+from samplegate.protocol.rounds import Close, Effect, Later, Note, Open, Withdraw
 from samplegate.protocol.session_state import MAX_PUSH_BYTES
 from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, MAX_TASK_KEYS, TaskRecord, paying
 from samplegate.protocol.tasks import MAX_OWN
@@ -411,6 +411,18 @@ def test_a_process_that_lost_its_claim_releases_nothing() -> None:
     second = other.poll(asks={"k": ask(form())})
     assert [] == sent(d.settle(first), "tasks/update"), "this process was frozen"
     assert 1 == len(sent(other.settle(second), "tasks/update"))
+
+
+def test_an_answer_survives_a_store_that_fails_for_a_while() -> None:
+    d = TaskDialogue(ALLOW)
+    d.create()
+    out = d.poll(asks={"k": ask(sample())})
+    d.rows.fault = "tasks: disk full"
+    failed = d.settle(out)
+    assert [] == sent(failed, "tasks/update")
+    later = one(failed, Later)
+    d.rows.fault = ""
+    assert 1 == len(sent(d.take(d.session.due(later.token)), "tasks/update"))
 
 
 def test_a_running_round_keeps_its_claim() -> None:

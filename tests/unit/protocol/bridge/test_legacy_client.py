@@ -71,9 +71,8 @@ class TestOpening:
         seen = d.call()
         assert {"a/b": {}} == seen["params"]["_meta"][CAPABILITIES]["extensions"]
         out = d.server(result(seen["id"], **task("task-1", "working", resultType="task")))
-        assert ["refused: the server turned the call into a task, but tasks were not offered"] == [
-            frame["error"]["message"] for frame in to_client(out)
-        ]
+        why = "the server turned the call into a task, but tasks were not offered: the client declared none here"
+        assert [f"refused: {why}"] == [frame["error"]["message"] for frame in to_client(out)]
 
     @pytest.mark.parametrize("asked", LEGACY)
     def test_the_client_gets_the_legacy_revision_it_asks_for(self, asked: str) -> None:
