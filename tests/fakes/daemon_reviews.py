@@ -157,12 +157,12 @@ class People:
 
 
 @asynccontextmanager
-async def people(gate: Gate) -> AsyncIterator[People]:
+async def people(gate: Gate, token: str = TOKEN) -> AsyncIterator[People]:
     """A reviewer who may decide, also at the page."""
     jar = aiohttp.CookieJar(unsafe=True)  # for cookies of an address
     timeout = aiohttp.ClientTimeout(total=HANGS)
     async with aiohttp.ClientSession(
-        headers={"authorization": f"Bearer {TOKEN}"}, timeout=timeout, cookie_jar=jar
+        headers={"authorization": f"Bearer {token}"}, timeout=timeout, cookie_jar=jar
     ) as http:
         yield People(gate, http)
 

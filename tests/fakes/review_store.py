@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -11,9 +11,20 @@ from msgspec.structs import replace
 from samplegate.errors import Unavailable
 from samplegate.policy.schema import Stage
 from samplegate.reviews import review as states
-from samplegate.reviews.review import Conflict, Delivery, Door, Filter, Review, ReviewEvent, Verdict, scrub_verdict
+from samplegate.reviews.review import (
+    Conflict,
+    Delivery,
+    Door,
+    Filter,
+    Review,
+    ReviewEvent,
+    Verdict,
+    VoteRefused,
+    scrub_verdict,
+)
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewTransactions
+from samplegate.reviews.votes import vote_text, voted
 from tests.fakes.stored_reviews import NOW
 
 T = TypeVar("T")
@@ -92,7 +103,7 @@ class MemoryReviews:
             self._tell(best, "joined", now)
         return best
 
-    def open(self, review: Review, *, announce: bool, most: int) -> Review | None:
+    def open(self, review: Review, *, announce: bool, most: int, also: Sequence[str] = ()) -> Review | None:
         review = states.opened(review, self.wall())
         if sum(other.state == "pending" and other.expires > review.created for other in self.reviews.values()) >= most:
             return None
@@ -100,6 +111,8 @@ class MemoryReviews:
         if announce:
             self.announced.add(review.id)
             self._send(review, "review.opened", review.created)
+        for name in also if review.also_from is not None else ():
+            self._send(review, "review.opened", review.also_from or 0.0, to=name)
         self._tell(review, "opened", review.created)
         return review
 
@@ -142,17 +155,29 @@ class MemoryReviews:
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
         return any(states.verdict_for(review, waiter, now) == "decided" for review in of_it)
 
-    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door) -> Review | Conflict | None:
+    def decide(
+        self,
+        id: str,
+        verdict: Verdict,
+        *,
+        who: str,
+        door: Door,
+        seen: str | None = None,
+        callers: Collection[str] = (),
+    ) -> Review | Conflict | VoteRefused | None:
         now = self.wall()
         review = self.reviews.get(id)
         if review is None:
             return None
-        said = states.decided(review, verdict, who=who, door=door, now=now)
+        said = voted(review, verdict, who=who, door=door, seen=seen or review.digest, callers=callers, now=now)
         if isinstance(said, Conflict):
             if said.review is not review:
                 self._end(said.review, "review.expired", now)
-            return said
-        self._end(said, "review.decided", now)
+        elif isinstance(said, Review) and said.state == "pending":
+            self._put(said)
+            self._tell(said, "voted", now, vote_text(said))
+        elif isinstance(said, Review):
+            self._end(said, "review.decided", now)
         return said
 
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
@@ -168,7 +193,7 @@ class MemoryReviews:
 
     def list(self, filter: Filter) -> Sequence[Review]:
         found = sorted(
-            (review for review in self.reviews.values() if _fits(review, filter)),
+            (review for review in self.reviews.values() if _fits(review, filter, self.wall())),
             key=_age,
             reverse=not filter.oldest_first,
         )
@@ -295,12 +320,20 @@ class MemoryReviews:
         self._put(review)
         if review.id in self.announced:
             self._send(review, event, now)
+        told = [one for one in self.deliveries.values() if (one.review, one.event) == (review.id, "review.opened")]
+        for one in [one for one in told if one.reviewer != review.reviewer]:
+            if one.due > now and one.tries == 0 and one.state == "waiting":
+                del self.deliveries[one.id]
+            else:
+                self._send(review, event, now, to=one.reviewer)
         self._tell(review, review.state, now, detail=detail)
 
     def _tell(self, review: Review, what: Any, now: float, detail: str = "") -> None:
         who, door = (
             (review.who, review.door or "gate") if what in ("approved", "rejected", "answered") else ("", "gate")
         )
+        if what == "voted":
+            who, door = review.votes[-1].by, review.votes[-1].how
         self._last = next(self._numbers)
         self.events.append(
             ReviewEvent(number=self._last, review=review.id, at=now, what=what, who=who, door=door, detail=detail)
@@ -311,10 +344,10 @@ class MemoryReviews:
         for nudge in list(self._nudges):
             nudge()
 
-    def _send(self, review: Review, event: Any, now: float) -> None:
+    def _send(self, review: Review, event: Any, now: float, to: str | None = None) -> None:
         id = f"msg_{next(self._messages):024d}"
         self.deliveries[id] = Delivery(
-            id=id, review=review.id, reviewer=review.reviewer, event=event, created=now, due=now
+            id=id, review=review.id, reviewer=to or review.reviewer, event=event, created=now, due=now
         )
 
     def _ended(self, delivery: Delivery, state: Any, said: str, now: float) -> None:
@@ -324,15 +357,20 @@ class MemoryReviews:
         self.deliveries[kept.id] = replace(
             kept, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=said
         )
-        self._tell(
-            self.reviews[kept.review], "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}"
-        )
+        review = self.reviews[kept.review]
+        to = "" if kept.reviewer == review.reviewer else f" ({kept.reviewer})"
+        self._tell(review, "told" if state == "done" else "untold", now, detail=f"{kept.event}{to}: {said}")
 
 
-def _fits(review: Review, filter: Filter) -> bool:
+def _reviewers(review: Review, now: float) -> list[str]:
+    late = review.also_from is not None and review.also_from <= now
+    return [review.reviewer, *(one.reviewer for one in review.also if late)]
+
+
+def _fits(review: Review, filter: Filter, now: float) -> bool:
     return (
         (not filter.states or review.state in filter.states)
-        and (filter.reviewers is None or review.reviewer in filter.reviewers)
+        and (filter.reviewers is None or not {*_reviewers(review, now)}.isdisjoint(filter.reviewers))
         and filter.server in (None, review.server)
         and filter.kind in (None, review.kind)
     )

@@ -37,7 +37,7 @@ from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest
 from samplegate.protocol.rounds import Item, Round
 from samplegate.protocol.strictjson import JsonFault, decode
-from samplegate.reviews.review import Review
+from samplegate.reviews.review import Review, Vote
 from samplegate.secret_names import secret_fields, without_secrets
 
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
@@ -152,6 +152,8 @@ class Record:
     """How the reviewer decided: ``page``, ``api``, ``cli``, ``webhook``, ``callback`` or ``command``."""
     reviewed_ms: float | None = None
     """The part of ``duration_ms`` that was spent waiting for reviewers."""
+    votes: tuple[Vote, ...] = ()
+    """All votes, if the reviewer needs several approvals."""
     revokes: bool = False
     """The earlier record with this ``decision_id`` names an outcome that was not released after all. The cost is in
     that record only."""
@@ -227,6 +229,11 @@ MEMBERS: Final[Mapping[str, str]] = {
     "reviewed_by": "Who decided the review, as far as the gate knows. Omitted if the review was not decided.",
     "review_door": "How the review was decided: `page`, `api`, `cli`, `webhook`, `callback` or `command`.",
     "reviewed_ms": "The part of `duration_ms` that was spent waiting for reviewers, in this attempt.",
+    "votes": (
+        "The votes so far, if the reviewer needs several approvals: `by`, `how`, `verdict` (`approve`, `answer`,"
+        " `reject`, `decline`, `cancel`), `at`, the `digest` of the version, whether the name is `proven`, and whether"
+        " an edit made the vote `void`."
+    ),
     "revokes": (
         "`true`: the earlier line with this `decision_id` names an answer that was not released after all, because the"
         " reviewer's decision could not be marked as used. The earlier line has the cost."
@@ -292,6 +299,7 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         "rules": None if record.rules is None else _rules(record.rules),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in record.shadows],
         "attempts": [_attempt(one) for one in record.attempts[:MAX_ATTEMPTS]],
+        "votes": [_vote(one) for one in record.votes],
         "cost_usd": _dollars(record.usd),
         "reserved_usd": _dollars(record.reserved_usd),
         "redacted": dict(record.redacted) or None,
@@ -344,6 +352,12 @@ def content_hash(value: Any, key: bytes) -> str:
 def _call(call: Call) -> dict[str, str]:
     found = {"method": _clipped(call.method, MAX_NAME)}
     return found if call.tool is None else {**found, "tool": _clipped(call.tool, MAX_NAME)}
+
+
+def _vote(vote: Vote) -> dict[str, Any]:
+    found = {name: getattr(vote, name) for name in ("how", "verdict", "digest", "proven")}
+    void = {"void": True} if vote.void else {}
+    return {"by": _clipped(vote.by, MAX_NAME), **found, "at": timestamp(vote.at), **void}
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
@@ -754,7 +768,13 @@ def _review_fields(done: Done) -> dict[str, Any]:
     if review is None:
         return {}
     verdict = {"reviewed_by": review.who or None, "review_door": review.door} if review.verdict is not None else {}
-    return {"review": review.id, "reviewer": review.reviewer, "reviewed_ms": done.reviewed * 1000, **verdict}
+    return {
+        "review": review.id,
+        "reviewer": review.reviewer,
+        "reviewed_ms": done.reviewed * 1000,
+        "votes": review.votes,
+        **verdict,
+    }
 
 
 def _action_of(result: bytes) -> str:

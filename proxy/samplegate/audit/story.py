@@ -30,6 +30,18 @@ class RecordedRule(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: dict[str, int] = {}
 
 
+class RecordedVote(msgspec.Struct, frozen=True):
+    """A vote in a record."""
+
+    by: str
+    how: str
+    verdict: str
+    at: str = ""
+    digest: str = ""
+    proven: bool = False
+    void: bool = False
+
+
 class DecisionLine(RecordLine, frozen=True):
     """A record with the members that only its story needs."""
 
@@ -42,6 +54,7 @@ class DecisionLine(RecordLine, frozen=True):
     changed: tuple[str, ...] = ()
     reserved_usd: float | None = None
     reviewed_by: str | None = None
+    votes: tuple[RecordedVote, ...] = ()
     fits: bool | None = None
     policy_hash: str | None = None
     traceparent: str | None = None
@@ -118,6 +131,8 @@ def _answered(line: DecisionLine) -> str:
     if line.door == "unasked":
         return "The client answered before it was asked."
     if line.review is not None:
+        if line.effect == "escalate" and line.votes:
+            return "A rule escalated the request to a reviewer, and as many people approved it as the reviewer needs."
         if line.effect == "escalate":
             return "A rule escalated the request to a reviewer, who approved or answered it."
         return "A rule allowed the request, and a reviewer approved the model's answer."
@@ -145,6 +160,11 @@ _VARIANTS: Final[Sequence[tuple[Reason, Callable[[DecisionLine], bool], str]]] =
     (Reason.RULE, lambda line: line.outcome == "denied", "A rule denies the request."),
     (Reason.NO_RULE, _in_vain, "The rules that matched gave no answer, and no later rule matched."),
     (Reason.LIMIT, lambda line: line.refused_by is not None, "A limit had no room for the request."),
+    (
+        Reason.TIMEOUT,
+        lambda line: bool(line.votes) and line.review_door is None,
+        "Not all of the approvals that the reviewer needs came in time.",
+    ),
     (
         Reason.TIMEOUT,
         lambda line: line.review is not None and line.review_door is None,

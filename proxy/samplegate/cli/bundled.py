@@ -19,6 +19,7 @@ RECIPES: Final = (
     "hook-or-gate",
     "desktop-forms",
     "slack-review",
+    "two-approvals",
     "redaction",
     "model-hints",
     "call-arguments",

@@ -17,6 +17,7 @@ from samplegate.reviews import views
 from samplegate.reviews.edits import changes
 from samplegate.reviews.review import EditBounds, Review, ReviewEvent, expired, scrub_verdict
 from samplegate.reviews.views import EVENT_MEANINGS, all_without_media, note_text, notes, span, verdict_json
+from samplegate.reviews.votes import progress, version
 from samplegate.secret_names import secret_fields
 from samplegate.urls import shown_url
 
@@ -204,7 +205,28 @@ def _facts(review: Review, now: float) -> Iterator[str]:
         yield f"  warning    cannot be approved, only answered or rejected: {harmless(review.why)}"
     if review.changed:
         yield f"  changed    by the rule: {harmless(', '.join(review.changed))}"
-    yield f"  digest     {harmless(review.digest)}"
+    yield from _votes(review)
+    yield f"  digest     {harmless(version(review))}"
+
+
+def _votes(review: Review) -> Iterator[str]:
+    """The conditions of an approval, and the votes so far."""
+    if review.approvals > 1:
+        yield f"  approvals  {harmless(progress(review))}"
+    for vote in review.votes:
+        marks = [mark for mark, holds in (("void", vote.void), ("unproved name", not vote.proven)) if holds]
+        reason = f": {harmless(vote.reason)}" if vote.reason else ""
+        yield (
+            f"  vote       {vote.verdict} by {harmless(vote.by)} ({', '.join([vote.how, *marks])}) at"
+            f" {moment(vote.at)}{reason}"
+        )
+    if review.not_caller:
+        yield f"  excluded   approvals by the caller, {harmless(review.caller)}"
+    if review.groups:
+        yield f"  groups     {harmless(', '.join(review.groups))}"
+    if review.also:
+        when = "" if review.also_from is None else f", from {moment(review.also_from)} on"
+        yield f"  also       {harmless(', '.join(one.reviewer for one in review.also))}{when}"
 
 
 def _applies_to(review: Review, now: float) -> str:

@@ -37,10 +37,11 @@ from samplegate.policy.conditions import short_value
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews import sign_in_links
-from samplegate.reviews.review import Conflict, Filter, Review, ReviewEvent, State, Verdict
+from samplegate.reviews.review import Conflict, Filter, Review, ReviewEvent, State, Verdict, VoteRefused
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.verdict import MAX_BYTES, MAX_DEPTH, read
 from samplegate.reviews.views import choices, span, to_view, withdrawn_for
+from samplegate.reviews.votes import progress, version
 
 MAX_MATCHES: Final = 5
 MAX_NAME: Final = 100
@@ -302,22 +303,29 @@ def _watch(args: argparse.Namespace, kept: SqlReviewStore) -> int:
 
 
 def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
-    """Decide the review as stored, or only if it has the given digest. The content behind an id never changes."""
+    """Decide the review as stored, or only if it has the given digest, which an approval of edited content needs."""
     review = _find_review(kept, args.id)
-    verdict = read({**_verdict_input(args, review), "digest": args.digest or review.digest}, review, digest="needed")
+    if args.what != "reject" and review.proposal is not None and args.digest is None:
+        print_error(f"{review.id}: somebody edited it; read it with `samplegate reviews show`, and pass its --digest")
+        return FAILED
+    given = {**_verdict_input(args, review), "digest": args.digest or version(review)}
+    verdict = read(given, review, digest="needed")
     if not isinstance(verdict, Verdict):
         for problem in verdict:
             print_error(f"{review.id}: {harmless(str(problem))}")
         return FAILED
-    outcome = kept.decide(review.id, verdict, who=_who(args), door="cli")
+    outcome = kept.decide(review.id, verdict, who=_who(args), door="cli", seen=version(review))
     if outcome is None:
         raise InputError(f"reviews: review {review.id} no longer exists")
+    if isinstance(outcome, VoteRefused):
+        print_error(f"{review.id}: {harmless(outcome.why)}")
+        return FAILED
     if isinstance(outcome, Conflict):
         why = withdrawn_for(kept.history(review.id))
         print_error(f"{review.id}: {_conflict_text(outcome.review, why)}")
         return FAILED
     print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {summary(outcome)}")
-    print(_effect_text(outcome, kept.wall()))
+    print(harmless(progress(outcome)) if outcome.state == "pending" else _effect_text(outcome, kept.wall()))
     return OK
 
 

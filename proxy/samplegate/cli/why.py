@@ -454,6 +454,9 @@ def _reviewed(line: DecisionLine, earlier: Sequence[_ReviewStory], review: _Revi
     yield f"{plain(review.id)} for reviewer {plain(line.reviewer or _UNKNOWN)}{state}{waited}"
     if line.review_door is not None:
         yield f"decided by {plain(line.reviewed_by or _UNKNOWN)} ({plain(line.review_door)})"
+    for vote in line.votes:
+        marks = [mark for mark, holds in (("unproved name", not vote.proven), ("void", vote.void)) if holds]
+        yield f"vote: {plain(vote.verdict)} by {plain(vote.by)} ({', '.join([plain(vote.how), *marks])})"
     yield from _history(review)
 
 

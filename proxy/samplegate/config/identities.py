@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar, get_args
 
@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.config.sources import Section, read_error
+from samplegate.policy.schema import Reviewer, is_notified
 from samplegate.protocol.identity import MAX_GROUP, MAX_GROUPS
 from samplegate.urls import url_error
 from samplegate.yamlfile.tree import quoted
@@ -164,6 +165,26 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...] | None,
         Meta(description="The policy's reviewers that the user acts for. Default: all."),
     ] = None
+    groups: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="The user's groups. A reviewer with `groups` is decided by people in one of them, and admins."
+        ),
+    ] = ()
+    callers: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "The callers that are this user, for reviewers with `not: caller`. The caller of the same name always"
+                " is, and so is the JWT caller `jwt:` and this name."
+            )
+        ),
+    ] = ()
+
+    @property
+    def rights(self) -> tuple[object, ...]:
+        """What all tokens of one name must agree in."""
+        return self.role, self.reviewers, frozenset(self.groups), frozenset(self.callers)
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
@@ -187,6 +208,9 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     " all of them"
                 ),
             )
+        for key in ("groups", "callers"):
+            if not all(getattr(self, key)):
+                yield key, "contains an entry without a name; remove it"
 
     def __repr__(self) -> str:
         return f"PersonToken({self.name!r}, {self.role!r}, {self.reviewers!r})"
@@ -201,7 +225,7 @@ class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             description=(
                 "A file with more tokens: on each line a name, a role, a SHA-256 hash and, optionally, reviewers"
-                " separated by commas."
+                " separated by commas (`*`: all) and groups separated by commas."
             )
         ),
     ] = None
@@ -237,12 +261,13 @@ def people_of(part: Section | None) -> PeopleSettings:
     if not people.tokens and people.tokens_file is None:
         part.problem((), "has no users; add tokens or tokens_file")
     tokens, file = _all_tokens(part, people.tokens, people.tokens_file, _parse_person, "remove unused ones")
-    rights: dict[str, tuple[Role, tuple[str, ...] | None]] = {}
+    rights: dict[str, tuple[object, ...]] = {}
     for token in tokens:
-        if rights.setdefault(token.name, (token.role, token.reviewers)) != (token.role, token.reviewers):
+        if rights.setdefault(token.name, token.rights) != token.rights:
             part.problem(
                 (),
-                f"{quoted(token.name)} has tokens with different rights; give them all the same role and reviewers",
+                f"{quoted(token.name)} has tokens with different rights; give them all the same role, reviewers,"
+                " groups and callers",
             )
     return PeopleSettings(tokens, file)
 
@@ -325,15 +350,24 @@ def _parse_caller(words: list[str]) -> Token | str:
 
 
 def _parse_person(words: list[str]) -> PersonToken | str:
-    """The token of a line ``name role sha256 [reviewer,reviewer]``, or the problem."""
-    if len(words) not in (3, 4):
+    """The token of a line ``name role sha256 [reviewer,reviewer [group,group]]``, or the problem. ``*`` stands for all
+    reviewers."""
+    if len(words) not in (3, 4, 5) or "#" in words[3:]:
         return (
-            "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow, separated by commas"
+            "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
+            " each separated by commas"
         )
-    name, role, sha256, *reviewers = words
+    name, role, sha256, *lists = words
+    reviewers, groups = (lists or ["*"])[0], "".join(lists[1:])
     for known in get_args(Role):
         if role == known:
-            return PersonToken(name, known, sha256, tuple(reviewers[0].split(",")) if reviewers else None)
+            return PersonToken(
+                name,
+                known,
+                sha256,
+                None if reviewers == "*" else tuple(reviewers.split(",")),
+                tuple(groups.split(",")) if groups else (),
+            )
     return f"has no valid role after the name; use one of {', '.join(get_args(Role))}"
 
 
@@ -389,3 +423,35 @@ def reviewer_warnings(settings: PeopleSettings, reviewers: Collection[str]) -> l
         f"people: no user may decide for the reviewer {name}; only a webhook, a command or `samplegate reviews` can"
         for name in alone
     ]
+
+
+def approval_warnings(settings: PeopleSettings, reviewers: Mapping[str, Reviewer]) -> list[str]:
+    """Warnings about reviewers who need more approvals than can be given."""
+    found: list[str] = []
+    for name, reviewer in reviewers.items():
+        deciders = [(name, reviewer), *((also, reviewers[also]) for also in reviewer.also)]
+        people = {
+            token.name.casefold()
+            for token in settings.tokens
+            if any(_may_decide(token, acts_for, set(one.groups)) for acts_for, one in deciders)
+        }
+        if not people and reviewer.groups and settings.tokens:
+            found.append(
+                f"people: no user is in the groups of the reviewer {name} ({', '.join(reviewer.groups)}); only a"
+                " webhook, a command or `samplegate reviews` can decide"
+            )
+        by_program = any(is_notified(one) for _, one in deciders)
+        if reviewer.approvals > max(1, len(people) + by_program):
+            program = ", and all programs together give one" if by_program else ""
+            found.append(
+                f"people: the reviewer {name} needs {reviewer.approvals} approvals, but {len(people)}"
+                f" user{'' if len(people) == 1 else 's'} may decide for it{program}; add users, or lower approvals"
+            )
+    return found
+
+
+def _may_decide(token: PersonToken, reviewer: str, groups: set[str]) -> bool:
+    if token.role == "admin":
+        return True
+    acts_for = token.reviewers is None or reviewer in token.reviewers
+    return token.role == "reviewer" and acts_for and (not groups or not groups.isdisjoint(token.groups))

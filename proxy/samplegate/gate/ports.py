@@ -129,9 +129,9 @@ class ReviewPort(Protocol):
         """
         ...
 
-    async def open(self, review: Review, *, announce: bool) -> Review:
-        """Open a review and return it with its id and times. ``announce``: there is a webhook or a command. Raises
-        Unavailable."""
+    async def open(self, review: Review, *, announce: bool, also: Sequence[str] = ()) -> Review:
+        """Open a review and return it with its id and times. ``announce``: there is a webhook or a command. ``also``:
+        the other reviewers who have one. Raises Unavailable."""
         ...
 
     async def wait(

@@ -26,12 +26,13 @@ from samplegate.policy import answers
 from samplegate.policy.deadlines import max_hold
 from samplegate.policy.decide import decide
 from samplegate.policy.decisions import Allowed, Decision, Escalated
-from samplegate.policy.schema import MAX_REVIEW_BYTES, AllowRule, EscalateRule, Stage
+from samplegate.policy.schema import MAX_REVIEW_BYTES, AllowRule, EscalateRule, Stage, is_notified
 from samplegate.protocol import strictjson
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.requests import SAMPLING
 from samplegate.reviews import create, edits
-from samplegate.reviews.review import DECIDED, PROGRAMS, Review
+from samplegate.reviews.review import DECIDED, Review
+from samplegate.reviews.votes import by_program
 
 # seconds of one wait for a verdict if no peer sets an end; the reviewer's own timeout is usually shorter
 LONGEST: Final = 86_400.0
@@ -230,7 +231,11 @@ async def ask(
             people = pending.compiled.policy.reviewers[reviewer]
             traceparent = "" if pending.span is None else pending.span.traceparent
             fresh = msgspec.structs.replace(wanted, answers_until=until, traceparent=traceparent)
-            review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
+            review = await reviews.open(
+                fresh,
+                announce=is_notified(people),
+                also=[name for name in people.also if is_notified(pending.compiled.policy.reviewers[name])],
+            )
             pending.held.append(review)
             pending.reviews[review_key(wanted.stage, wanted.rule)] = review.id
             pending.ask()
@@ -446,4 +451,4 @@ def _done(pending: PendingRequest, outcome: Outcome, decision: Decision, done: D
 
 def _decided_by(review: Review) -> DecidedBy:
     """A program that decides for a reviewer counts as the policy, so that a machine never appears as a human."""
-    return "policy" if review.door in PROGRAMS else "human"
+    return "policy" if by_program(review) else "human"

@@ -51,6 +51,10 @@ def seconds(span: Duration) -> float:
     return float(span.removesuffix(unit)) * _UNITS[unit]
 
 
+MAX_APPROVALS: Final = 10
+MAX_ALSO: Final = 10
+
+
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A mapping in the file; unknown keys are errors."""
 
@@ -367,7 +371,7 @@ class Webhook(Strict, frozen=True):
     ] = None
 
 
-class Reviewer(Strict, frozen=True):
+class Reviewer(Strict, frozen=True, rename={"not_": "not"}):
     """Reviewer to whom rules escalate: people who use the page, the command line or the API, or a webhook or command
     that decides."""
 
@@ -396,6 +400,40 @@ class Reviewer(Strict, frozen=True):
         list[str] | None,
         Meta(description="A program with its arguments. It gets a review as JSON on stdin and prints the decision."),
     ] = None
+    approvals: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_APPROVALS,
+            description=(
+                "How many people must approve the same content. A rejection ends the review at once, and an edit voids"
+                " the earlier approvals."
+            ),
+        ),
+    ] = 1
+    not_: Annotated[
+        Literal["caller"] | None,
+        Meta(description="`caller`: the person who made the call may reject its requests, but not approve them."),
+    ] = None
+    groups: Annotated[
+        list[str],
+        Meta(description="Only people in one of these groups, and admins, may decide. Default: all of its people."),
+    ] = []
+    after: Annotated[
+        Duration | None,
+        Meta(description="How long a review is pending before the reviewers in `also` are notified and may decide it."),
+    ] = None
+    also: Annotated[
+        list[str],
+        Meta(
+            max_length=MAX_ALSO, description="Reviewers who also decide a review that is still pending `after` a time."
+        ),
+    ] = []
+
+
+def is_notified(reviewer: Reviewer) -> bool:
+    """Whether a webhook or a command is called for the reviewer's reviews."""
+    return reviewer.webhook is not None or reviewer.command is not None
 
 
 class RuleBase(Strict, frozen=True, tag_field="effect"):

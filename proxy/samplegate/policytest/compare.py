@@ -238,7 +238,7 @@ def _verdict_clause(played: Played, record: Record, decision: Decision, edited: 
     if (
         not isinstance(decision.act, Escalated)
         or not played.consulted
-        or played.scene.asked.verdict is None
+        or played.scene.asked.decided is None
         or played.verdict_problem is not None
     ):
         return f"the model timed out; on_timeout: {decision.on_timeout}" if end == "timeout" else ""
@@ -290,7 +290,7 @@ def _actual_values(played: Played, record: Record, decision: Decision, cost: int
         found["as"] = act.as_ if decision.declared else None  # an error has no action
     elif isinstance(act, Escalated):
         found["reviewer"] = act.reviewer
-        if played.consulted and played.scene.asked.verdict is not None and played.verdict_problem is None:
+        if played.consulted and played.scene.asked.decided is not None and played.verdict_problem is None:
             found |= _verdict_values(played, record, decision)
     return found
 
@@ -350,7 +350,11 @@ def compare(placed: PlacedCase, played: Iterable[tuple[Moment, int, Played]]) ->
 def _differences(expect: Expect, played: Played, found: StepOutcome, *, last: bool) -> Iterator[Mismatch]:
     """The differences from ``expect``. Draws on limits are compared only after the last repetition."""
     if (verdict_problem := _verdict_problem(played, found)) is not None:
-        yield Mismatch("verdict", msgspec.to_builtins(played.scene.asked.verdict), verdict_problem)
+        yield Mismatch(
+            "verdict" if played.scene.asked.votes is None else "votes",
+            msgspec.to_builtins(played.scene.asked.decided),
+            verdict_problem,
+        )
     for what, expected in msgspec.to_builtins(expect).items():
         got = found.got.get(what)
         match what:
@@ -377,7 +381,7 @@ def _differences(expect: Expect, played: Played, found: StepOutcome, *, last: bo
 
 def _verdict_problem(played: Played, found: StepOutcome) -> str | None:
     """Why the case's verdict does not apply to the request, None if it does."""
-    if played.scene.asked.verdict is None or played.consulted:
+    if played.scene.asked.decided is None or played.consulted:
         return played.verdict_problem
     return f"no review (effect: {found.decision.effect})"
 

@@ -28,6 +28,7 @@ from samplegate.policytest.suite import (
     Scene,
     Step,
     Suite,
+    Verdict,
     origin,
     scene_fault,
     with_defaults,
@@ -37,7 +38,7 @@ from samplegate.yamlfile.validate import read
 
 S = TypeVar("S", bound=Scene)
 REQUESTS: Final = ("request", "sampling", "elicitation")
-OF_STEPS: Final = ("at", "call", "usage", "fails", "verdict", "hold", "expect")
+OF_STEPS: Final = ("at", "call", "usage", "fails", "verdict", "votes", "hold", "expect")
 """Keys that a case with steps leaves to its steps."""
 _LONGEST: Final = 8784 * 3600.0
 """Seconds of a leap year; no limit of a policy is longer."""
@@ -207,9 +208,15 @@ def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
             ("usage",),
             f"a request that fails as {asked.fails} is not charged, so it has no usage; remove one of the two",
         )
-    if isinstance(asked.verdict, Said) and (asked.verdict.answer is None) == (asked.verdict.edits is None):
+    if asked.verdict is not None and asked.votes is not None:
+        yield ("votes",), "verdict is also set; keep one of the two"
+    given: list[tuple[tuple[str, ...], Verdict | None]] = [(("verdict",), asked.verdict)]
+    given += [(("votes", name), vote) for name, vote in (asked.votes or {}).items()]
+    for place, said in given:
+        if not isinstance(said, Said) or (said.answer is None) != (said.edits is None):
+            continue
         yield (
-            ("verdict",),
+            place,
             (
                 "a verdict must have exactly one of answer and edits, or be one of approve, reject, accept, decline,"
                 " cancel and none"

@@ -39,6 +39,7 @@ from samplegate.protocol.rounds import ClientReply, Round
 from samplegate.reviews import review as states
 from samplegate.reviews import verdict
 from samplegate.reviews.review import Review, Verdict
+from samplegate.reviews.votes import version, voted
 
 TEXT: Final = ({"type": "text", "text": "an answer"},)
 
@@ -216,7 +217,7 @@ class _Actor:
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> None:
         """No earlier decision on the same request exists."""
 
-    async def open(self, review: Review, *, announce: bool) -> Review:
+    async def open(self, review: Review, *, announce: bool, also: Sequence[str] = ()) -> Review:
         """Open the review without notifying a reviewer, because the case has the verdict."""
         return msgspec.structs.replace(review, id="case", waiter="case", held_until=inf)
 
@@ -225,6 +226,8 @@ class _Actor:
     ) -> Review:
         """The case's verdict on the request. Without one, and for a model's answer, a verdict that lets the request
         continue."""
+        if self._asked.votes is not None and review.stage == "request":
+            return self._voted(review, self._asked.votes)
         given = self._asked.verdict if review.stage == "request" else None
         self.played.consulted = self.played.consulted or review.stage == "request"
         if given == "none":
@@ -239,6 +242,23 @@ class _Actor:
         decided = states.decided(review, read, who="a person", door="api", now=review.created)
         assert isinstance(decided, Review)
         return decided
+
+    def _voted(self, review: Review, votes: Mapping[str, Given]) -> Review:
+        """The review after the votes of the case; expired if they do not decide it."""
+        self.played.consulted = True
+        for who, given in votes.items():
+            if given == "none":
+                continue
+            read = verdict.read(_written(given, review.kind), review, digest="optional")
+            if not isinstance(read, Verdict):
+                self.played.verdict_problem = f"{who}: {'; '.join(map(str, read))}"
+                break
+            after = voted(review, read, who=who, door="api", seen=version(review), now=review.created)
+            review = after if isinstance(after, Review) else review
+            if review.state != "pending":
+                self.played.verdict = review.verdict
+                return review
+        return msgspec.structs.replace(review, state="expired", waiter=None, proposal=None)
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
         """Always succeeds, because there is no other process."""

@@ -285,6 +285,15 @@ class Asked(Scene, frozen=True, kw_only=True):
             )
         ),
     ] = None
+    votes: Annotated[
+        dict[str, Verdict] | None,
+        Meta(
+            description=(
+                "Instead of `verdict`: what each person decides, by name and in this order, for a reviewer with"
+                " `approvals` or `not`. A vote that does not count has no effect."
+            )
+        ),
+    ] = None
     hold: Annotated[
         bool | Duration | None,
         Meta(
@@ -295,6 +304,11 @@ class Asked(Scene, frozen=True, kw_only=True):
         ),
     ] = None
     expect: Annotated[Expect | None, Meta(description="The expected result.")] = None
+
+    @property
+    def decided(self) -> Verdict | dict[str, Verdict] | None:
+        """The verdict or the votes; None if the case has neither."""
+        return self.verdict if self.votes is None else self.votes
 
 
 class Step(Asked, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from samplegate.protocol.request_state import params_digest
 from samplegate.protocol.requests import Call, Origin, Request
 from samplegate.protocol.rounds import Round
 from samplegate.protocol.strictjson import JsonFault, decode
-from samplegate.reviews.review import EditBounds, Review, Unsent
+from samplegate.reviews.review import Also, EditBounds, Review, Unsent
 
 MAX_BYTES: Final = 64 * 1024  # of all values together, as JSON
 MAX_UNKNOWN: Final = 20
@@ -85,8 +86,12 @@ def digest(
     params: Mapping[str, Any],
     models: Sequence[str] = (),
     answer: Mapping[str, Any] | None = None,
+    terms: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """A review's digest: ``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII).
+
+    ``terms``: what the reviewer asks of an approval (``_terms``), so that a policy that asks for more finds no verdict
+    that was given for less.
 
     ``_meta`` and ``task`` are left out because they differ between retries. ``realm`` distinguishes servers of the same
     name (``ports.Ports``). ``during`` is the ``calls_digest``: "Really delete?" is another question if another thing is
@@ -103,6 +108,7 @@ def digest(
         "params": {name: value for name, value in params.items() if name not in ("_meta", "task")},
         "models": list(models),
         "answer": answer,
+        **({"terms": dict(terms)} if terms else {}),
     }
     text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -193,7 +199,8 @@ def timeout_of(compiled: CompiledPolicy, reviewer: str) -> float:
 def gone(policy: Policy, review: Review) -> str | None:
     """Why the current policy no longer asks for this review, which an older policy opened; None if it still does.
 
-    Only the review is compared: the rule and the reviewer must exist, and the rule must ask that reviewer.
+    Only the review is compared: the rule and the reviewer must exist, the rule must ask that reviewer, and the reviewer
+    must ask for the same approvals.
     """
     rule = next((rule for rule in policy.rules if rule.name == review.rule), None)
     if review.reviewer not in policy.reviewers or rule is None:
@@ -204,16 +211,23 @@ def gone(policy: Policy, review: Review) -> str | None:
         if isinstance(rule, EscalateRule) and review.stage == "request"
         else getattr(rule, "review_answer", None)
     )
+    if asks != review.reviewer:
+        return f"the policy was reloaded, and rule {review.rule!r} no longer asks reviewer {review.reviewer!r}"
+    asked = _votes(policy, review.reviewer)
     return (
         None
-        if asks == review.reviewer
-        else f"the policy was reloaded, and rule {review.rule!r} no longer asks reviewer {review.reviewer!r}"
+        if all(getattr(review, name) == value for name, value in asked.items())
+        else f"the policy was reloaded, and reviewer {review.reviewer!r} now asks for other approvals"
     )
 
 
 def _review(at: Context, *, timeout: float, **values: Any) -> Review:
     origin, request = at.round.origin, at.request
+    policy = at.compiled.policy
+    after = policy.reviewers[values["reviewer"]].after
     return Review(
+        **_votes(policy, values["reviewer"]),
+        also_from=None if after is None else at.now + seconds(after),
         id="",
         created=at.now,
         expires=at.now + timeout,
@@ -244,8 +258,26 @@ def _digest(
     return digest(
         server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls,
         during=calls_digest(origin, at.round.id),
-        reviewer=reviewer, params=params, models=models, answer=answer,
+        reviewer=reviewer, params=params, models=models, answer=answer, terms=_terms(at.compiled.policy, reviewer),
     )  # fmt: skip
+
+
+def _votes(policy: Policy, reviewer: str) -> dict[str, Any]:
+    """What the reviewer asks of an approval, as fields of a review."""
+    found = policy.reviewers[reviewer]
+    return {
+        "approvals": found.approvals,
+        "not_caller": found.not_ == "caller",
+        "groups": tuple(found.groups),
+        "also": tuple(Also(name, tuple(policy.reviewers[name].groups)) for name in found.also),
+    }
+
+
+def _terms(policy: Policy, reviewer: str) -> dict[str, Any]:
+    """``_votes`` as JSON, without what every reviewer has by default."""
+    defaults = {"approvals": 1, "not_caller": False, "groups": (), "also": ()}
+    asked = _votes(policy, reviewer)
+    return {name: msgspec.to_builtins(value) for name, value in asked.items() if value != defaults[name]}
 
 
 def _bounds(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> EditBounds:

@@ -2,8 +2,8 @@
 
 pending -> approved | rejected | answered | expired | withdrawn. A verdict is used once.
 
-The first verdict wins; a later one is refused with the review's current state. The store applies each transition to its
-rows within one transaction.
+The first verdict wins, or the last of the approvals that the reviewer needs (``votes.py``). A later one is refused with
+the review's current state. The store applies each transition to its rows within one transaction.
 """
 
 from __future__ import annotations
@@ -82,6 +82,31 @@ class Unsent(msgspec.Struct, frozen=True):
     """How the gate uses the param, as a clause for reviewers."""
 
 
+class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An approval or a rejection of a review that needs several approvals."""
+
+    by: str
+    """The name of who voted, as far as the door knows it."""
+    how: Door
+    verdict: Literal["approve", "answer", "reject", "decline", "cancel"]
+    """``decline`` and ``cancel``: an answer to a form or a URL that refuses, as a rejection does."""
+    at: float
+    digest: str
+    """The digest of the version that was approved (``votes.version``)."""
+    proven: bool = False
+    """Whether a token, a session or a signed assertion proved the name."""
+    void: bool = False
+    """An approval that a later edit voided."""
+    reason: str = ""
+
+
+class Also(msgspec.Struct, frozen=True):
+    """A reviewer who decides a review, too, if it is pending for long; and the groups of whose people one must be."""
+
+    reviewer: str
+    groups: tuple[str, ...] = ()
+
+
 class Review(msgspec.Struct, frozen=True, kw_only=True):
     """A review of a request, or of a model's answer to one, with its state and verdict. Times are in Unix seconds."""
 
@@ -131,6 +156,19 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     """The deadline for a verdict."""
     late: float
     """How long a verdict can be used after it was given, in seconds."""
+    approvals: int = 1
+    """How many approvals of the same content it needs, each by another person."""
+    not_caller: bool = False
+    """The person who made the call cannot approve it."""
+    groups: tuple[str, ...] = ()
+    """Only people in one of these groups, and admins, may decide; empty: all people of the reviewer."""
+    also: tuple[Also, ...] = ()
+    """Other reviewers, who may decide from ``also_from`` on."""
+    also_from: float | None = None
+    votes: tuple[Vote, ...] = ()
+    """All votes in their order, if it needs several approvals."""
+    proposal: Verdict | None = None
+    """Pending only: the edits or the answer that the approvals so far are for. None: the request as it is."""
     answers_until: float | None = None
     """When the peers of the request give up; None: when the review expires.
 
@@ -166,6 +204,7 @@ class ReviewEvent(msgspec.Struct, frozen=True, kw_only=True):
     what: Literal[
         "opened",
         "joined",
+        "voted",
         "approved",
         "rejected",
         "answered",
@@ -253,12 +292,18 @@ def scrub_verdict(review: Review) -> Review:
 
     The names of the filled-in fields stay.
     """
-    verdict = review.verdict
+    verdict, proposal = (_scrubbed(review, each) for each in (review.verdict, review.proposal))
+    if verdict is review.verdict and proposal is review.proposal:
+        return review
+    return replace(review, verdict=verdict, proposal=proposal)
+
+
+def _scrubbed(review: Review, verdict: Verdict | None) -> Verdict | None:
     content = None if verdict is None or verdict.result is None else verdict.result.get("content")
     if verdict is None or verdict.result is None or review.kind != "elicitation" or not isinstance(content, dict):
-        return review
+        return verdict
     clean = without_secrets(content, secret_fields(review.params.get("requestedSchema")))
-    return replace(review, verdict=replace(verdict, result={**verdict.result, "content": clean}))
+    return replace(verdict, result={**verdict.result, "content": clean})
 
 
 _STATES: Final[Mapping[str, State]] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
@@ -270,12 +315,23 @@ class Conflict(msgspec.Struct, frozen=True):
     review: Review
 
 
+class VoteRefused(msgspec.Struct, frozen=True):
+    """A vote that does not count, although the review is pending."""
+
+    review: Review
+    reason: Literal["stale", "repeated", "caller", "full"]
+    """``stale``: the content was edited meanwhile; ``repeated``: this person's approval counts already; ``caller``:
+    the person made the call; ``full``: it has too many votes."""
+    why: str
+    """A sentence without a full stop."""
+
+
 def decided(review: Review, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict:
     """Apply a verdict."""
     if review.state != "pending" or now >= review.expires:
         return Conflict(expired(review, now) or review)
     return msgspec.structs.replace(
-        review, state=_STATES[verdict.word], verdict=verdict, decided=now, who=who, door=door
+        review, state=_STATES[verdict.word], verdict=verdict, proposal=None, decided=now, who=who, door=door
     )
 
 
@@ -284,7 +340,7 @@ def expired(review: Review, now: float) -> Review | None:
     if review.state != "pending" or now < review.expires:
         return None
     return msgspec.structs.replace(
-        review, state="expired", decided=review.expires, door="gate", waiter=None, held_until=0.0
+        review, state="expired", decided=review.expires, door="gate", waiter=None, held_until=0.0, proposal=None
     )
 
 
@@ -292,7 +348,9 @@ def withdrawn(review: Review, *, waiter: str, now: float) -> Review | None:
     """The review as withdrawn by the peer that asked or called; None if this waiter has nothing to withdraw."""
     if review.state != "pending" or review.waiter not in (None, waiter):
         return None
-    return msgspec.structs.replace(review, state="withdrawn", decided=now, door="gate", waiter=None, held_until=0.0)
+    return msgspec.structs.replace(
+        review, state="withdrawn", decided=now, door="gate", waiter=None, held_until=0.0, proposal=None
+    )
 
 
 def verdict_for(review: Review, waiter: str, now: float, own: str = "") -> Literal["decided", "pending", "none"]:
@@ -315,10 +373,11 @@ def verdict_for(review: Review, waiter: str, now: float, own: str = "") -> Liter
 def opened(review: Review, now: float) -> Review:
     """The review as created at ``now``. Its other times move with its creation."""
     moved = now - review.created
-    until = review.answers_until
+    until, also = review.answers_until, review.also_from
     return replace(
         review,
         created=now,
+        also_from=None if also is None else also + moved,
         expires=review.expires + moved,
         held_until=review.held_until + moved,
         answers_until=None if until is None else until + moved,

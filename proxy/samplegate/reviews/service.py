@@ -182,7 +182,7 @@ class ReviewService:
             self._counts.joined(found)
         return found
 
-    async def open(self, review: Review, *, announce: bool) -> Review:
+    async def open(self, review: Review, *, announce: bool, also: Sequence[str] = ()) -> Review:
         """Store a new review and lease it. Raises Unavailable if too many are pending."""
         waiter = self._name()
         now = self._wall()
@@ -193,7 +193,7 @@ class ReviewService:
             held_until=now + LEASE,
             answers_until=review.answers_until,  # however long the request has waited for its turn
         )
-        fresh = await self.store.write(lambda store: store.open(draft, announce=announce, most=self._most))
+        fresh = await self.store.write(lambda store: store.open(draft, announce=announce, most=self._most, also=also))
         if fresh is None:
             raise Unavailable(f"{self._most} reviews are already pending; decide some, or raise max_pending_reviews")
         self._hold(waiter)

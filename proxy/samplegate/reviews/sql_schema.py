@@ -30,10 +30,10 @@ from sqlalchemy import (
     Text,
 )
 
-from samplegate.reviews.review import Delivery, Review, ReviewEvent, Verdict
+from samplegate.reviews.review import Delivery, Review, ReviewEvent, Verdict, Vote
 from samplegate.sqlite import Schema
 
-VERSION: Final = "0001"
+VERSION: Final = "0002"
 """The newest revision in ``migrations/versions``."""
 VERSION_TABLE: Final = "review_version"
 
@@ -67,13 +67,18 @@ REVIEWS: Final = Table(
     Column("used_by", NAME),
     Column("used", Double),
     Column("verdict", Text),
-    Column("body", Text, nullable=False),  # the last column, so that SQLite reads the others without it
+    Column("body", Text, nullable=False),  # after the others, so that SQLite reads them without it
+    Column("votes", Text),
+    Column("proposal", Text),
+    Column("also_from", Double),
+    Column("also_names", Text),
     Index("reviews_lookup", "lookup", "used_by", "state", "expires"),
     Index("reviews_state_created", "state", "created", "id", "reviewer", "server", "kind"),
     Index("reviews_created", "created", "id", "reviewer", "server", "kind"),
     Index("reviews_state_expires", "state", "expires"),
     Index("reviews_decided", "decided"),
     Index("reviews_waiter", "waiter"),
+    Index("reviews_also_from", "also_from"),
 )
 
 EVENTS: Final = Table(
@@ -121,7 +126,7 @@ FACTS: Final = Table(
 ``key``: 32 random bytes.
 """
 
-OLDER: Final = frozenset[str]()
+OLDER: Final = frozenset({"0001"})
 """Versions that the migrations can upgrade."""
 _one_at_a_time: Final = threading.Lock()  # alembic's env.py finds its connection in a global
 
@@ -151,14 +156,24 @@ MAX_TEXT: Final = 1_000  # characters of a name or a reason in a column of its o
 _FIELDS: Final = frozenset(Review.__struct_fields__)
 _COLUMNS: Final = frozenset(name for name in _FIELDS if name in REVIEWS.columns)
 _BODY: Final = _FIELDS - _COLUMNS
+_AS_JSON: Final = ("verdict", "votes", "proposal")
+"""Changing columns with JSON. NULL: the field's default."""
+_DEFAULTS: Final[dict[str, Any]] = {"verdict": None, "votes": (), "proposal": None}
 _CHANGING: Final = ("state", "decided", "who", "door", "waiter", "held_until", "answers_until", "used_by", "used")
 
 
 def row(review: Review, *, announced: bool) -> dict[str, Any]:
     """All columns of a new review."""
-    fixed = {name: _value(getattr(review, name)) for name in _COLUMNS - {"verdict"}}
+    fixed = {name: _value(getattr(review, name)) for name in _COLUMNS - {*_AS_JSON}}
     body = json_text({name: getattr(review, name) for name in sorted(_BODY)})
-    return {**fixed, "verdict": _verdict(review), "announced": announced, "body": body}
+    also = also_text(one.reviewer for one in review.also) if review.also else None
+    changing = {name: _json_column(review, name) for name in _AS_JSON}
+    return {**fixed, **changing, "announced": announced, "also_names": also, "body": body}
+
+
+def also_text(names: Iterable[str]) -> str:
+    """The names of reviewers as ``also_names`` has them, each as JSON and between line breaks, so that it is found."""
+    return "\n".join(["", *map(json.dumps, names), ""])
 
 
 def changes(before: Review, after: Review) -> dict[str, Any]:
@@ -166,20 +181,24 @@ def changes(before: Review, after: Review) -> dict[str, Any]:
     changed = {
         name: _value(getattr(after, name)) for name in _CHANGING if getattr(before, name) != getattr(after, name)
     }
-    return changed if after.verdict is before.verdict else {**changed, "verdict": _verdict(after)}
+    return changed | {
+        name: _json_column(after, name) for name in _AS_JSON if getattr(after, name) is not getattr(before, name)
+    }
 
 
 # msgspec collects the fields of a struct at its first use, and crashes if two threads do that at the same time. Reviews
 # are read in two threads.
-for _struct in (Review, Verdict, ReviewEvent, Delivery):
+for _struct in (Review, Verdict, Vote, ReviewEvent, Delivery):
     msgspec.json.Decoder(_struct)
 
 
 def review(found: Row[Any]) -> Review:
     """The review in a row."""
     columns = {name: found._mapping[name] for name in _COLUMNS}
-    verdict = None if columns["verdict"] is None else msgspec.convert(json_value(columns["verdict"]), Verdict)
-    return msgspec.convert({**json_value(found.body), **columns, "verdict": verdict}, Review)
+    for name, type_ in (("verdict", Verdict), ("votes", tuple[Vote, ...]), ("proposal", Verdict)):
+        text = columns[name]
+        columns[name] = _DEFAULTS[name] if text is None else msgspec.convert(json_value(text), type_)
+    return msgspec.convert({**json_value(found.body), **columns}, Review)
 
 
 def event(found: Row[Any]) -> ReviewEvent:
@@ -225,5 +244,6 @@ def _value(value: Any) -> Any:
     return storable_text(value) if isinstance(value, str) else value
 
 
-def _verdict(of: Review) -> str | None:
-    return None if of.verdict is None else json_text(of.verdict)
+def _json_column(of: Review, name: str) -> str | None:
+    value = getattr(of, name)
+    return json_text(value) if value else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,6 +21,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    false,
     func,
     insert,
     or_,
@@ -43,6 +44,7 @@ from samplegate.reviews.review import (
     ReviewEvent,
     State,
     Verdict,
+    VoteRefused,
     scrub_verdict,
 )
 from samplegate.reviews.sql_database import OutcomeUnknown, database_of
@@ -54,10 +56,12 @@ from samplegate.reviews.sql_schema import (
     storable_text,
     storable_texts,
 )
+from samplegate.reviews.votes import vote_text, voted
 
 What: TypeAlias = Literal[
     "opened",
     "joined",
+    "voted",
     "approved",
     "rejected",
     "answered",
@@ -162,7 +166,7 @@ class SqlReviewStore:
         if gone:
             db.execute(update(REVIEWS).where(_r.waiter.in_(gone), _r.used_by.is_(None)).values(held_until=now))
 
-    def open(self, review: Review, *, announce: bool, most: int) -> Review | None:
+    def open(self, review: Review, *, announce: bool, most: int, also: Sequence[str] = ()) -> Review | None:
         with self.database.writing() as db:
             review = states.opened(review, self.database.now(db))
             self._register(review.waiter or "")
@@ -174,6 +178,8 @@ class SqlReviewStore:
             db.execute(insert(REVIEWS), sql_schema.row(review, announced=announce))
             if announce:
                 _deliver(db, review, "review.opened", review.created)
+            for name in also if review.also_from is not None else ():
+                _deliver(db, review, "review.opened", review.created, to=name, due=review.also_from)
             append_event(db, review, "opened", review.created)
         self.changed += 1
         return review
@@ -254,18 +260,34 @@ class SqlReviewStore:
     # -- verdicts and ends
     # ------------------------------------------------------------------------------------------------------------------
 
-    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door) -> Review | Conflict | None:
+    def decide(
+        self,
+        id: str,
+        verdict: Verdict,
+        *,
+        who: str,
+        door: Door,
+        seen: str | None = None,
+        callers: Collection[str] = (),
+    ) -> Review | Conflict | VoteRefused | None:
         with self.database.writing() as db:
             now = self.database.now(db)
             review = _found(db, id)
             if review is None:
                 return None
-            outcome = states.decided(review, verdict, who=who, door=door, now=now)
-            if isinstance(outcome, Conflict):
-                if outcome.review is not review:
-                    self._end(db, review, outcome.review, "review.expired", now)
-                return outcome
-            self._end(db, review, outcome, "review.decided", now)
+            outcome = voted(review, verdict, who=who, door=door, seen=seen or review.digest, callers=callers, now=now)
+            match outcome:
+                case VoteRefused():
+                    pass
+                case Conflict(review=ended):
+                    if ended is not review:
+                        self._end(db, review, ended, "review.expired", now)
+                case Review(state="pending"):
+                    _write(db, review, outcome)
+                    append_event(db, outcome, "voted", now, detail=vote_text(outcome))
+                    self.changed += 1
+                case Review():
+                    self._end(db, review, outcome, "review.decided", now)
         return outcome
 
     def expire(self) -> Sequence[Review]:
@@ -308,6 +330,8 @@ class SqlReviewStore:
         _write(db, before, after)
         if db.execute(select(_r.announced).where(_r.id == after.id)).scalar():
             _deliver(db, after, event, now)
+        for name in _also_told(db, after, now) if after.also else ():
+            _deliver(db, after, event, now, to=name)
         append_event(db, after, after.state, now, detail=detail)
         self.changed += 1
 
@@ -366,7 +390,8 @@ class SqlReviewStore:
             if limit == 0 or (filter.before is not None and beyond is None):
                 return ()
             states: Sequence[str | None] = sorted(set(filter.states)) or (None,)
-            pages = [db.execute(page(filter, state, beyond, limit)).all() for state in states]
+            now = self.database.now(db)
+            pages = [db.execute(page(filter, state, beyond, limit, now)).all() for state in states]
             ids = [
                 id
                 for _, id in sorted(
@@ -513,7 +538,8 @@ class SqlReviewStore:
             review = _found(db, kept.review)
             if review is not None:
                 what: What = "told" if state == "done" else "untold"
-                append_event(db, review, what, self.database.now(db), detail=f"{kept.event}: {said}")
+                to = "" if kept.reviewer == storable_text(review.reviewer) else f" ({kept.reviewer})"
+                append_event(db, review, what, self.database.now(db), detail=f"{kept.event}{to}: {said}")
             self.changed += 1
 
     def postpone(self, delivery: Delivery, *, wait: float, said: str) -> None:
@@ -563,7 +589,7 @@ def _candidates(
                 yield found
 
 
-def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[float, str]:
+def page(filter: Filter, state: str | None, beyond: Any, limit: int, now: float = 0.0) -> Select[float, str]:
     """A query for the creation times and IDs of the first reviews of one state, which an index alone can answer."""
     conditions: list[ColumnElement[bool]] = [] if state is None else [_r.state == state]
     if beyond is not None:
@@ -573,13 +599,21 @@ def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[f
         else:
             conditions += [_r.created <= beyond.created, or_(_r.created < beyond.created, _r.id < beyond.id)]
     if filter.reviewers is not None:
-        conditions.append(_r.reviewer.in_(storable_texts(filter.reviewers)))
+        conditions.append(or_(_r.reviewer.in_(storable_texts(filter.reviewers)), _r.id.in_(_also(filter, now))))
     if filter.server is not None:
         conditions.append(_r.server == storable_text(filter.server))
     if filter.kind is not None:
         conditions.append(_r.kind == filter.kind)
     order = (_r.created, _r.id) if filter.oldest_first else (_r.created.desc(), _r.id.desc())
     return select(_r.created, _r.id).where(*conditions).order_by(*order).limit(limit)
+
+
+def _also(filter: Filter, now: float) -> Select[str]:
+    """The reviews that one of these reviewers decides, too, because they are pending for long."""
+    late = REVIEWS.alias().c
+    texts = [sql_schema.also_text([name]) for name in filter.reviewers or ()]
+    named = (func.replace(late.also_names, text, "") != late.also_names for text in texts)  # LIKE may ignore the case
+    return select(late.id).where(late.also_from <= now, or_(false(), *named))
 
 
 def _write(db: Connection, before: Review, after: Review) -> None:
@@ -591,31 +625,42 @@ def _write(db: Connection, before: Review, after: Review) -> None:
 def append_event(db: Connection, review: Review, what: What | State, at: float, *, detail: str = "") -> None:
     """Append an event to the review's history under the next number, never with content.
 
-    Only a verdict's event names the reviewer.
+    Only a verdict's and a vote's event names the reviewer.
     """
-    by_person = what in DECIDED
+    who, door = (review.who, review.door or "gate") if what in DECIDED else ("", "gate")
+    if what == "voted":
+        who, door = review.votes[-1].by, review.votes[-1].how
     count = update(FACTS).where(FACTS.c.name == "events").values(number=FACTS.c.number + 1).returning(FACTS.c.number)
     line = {
         "number": db.execute(count).scalar_one(),
         "review": review.id,
         "at": at,
         "what": what,
-        "who": storable_text(review.who) if by_person else "",
-        "door": (review.door or "gate") if by_person else "gate",
+        "who": storable_text(who),
+        "door": door,
         "detail": storable_text(detail),
     }
     db.execute(insert(EVENTS), line)
 
 
-def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
+def _also_told(db: Connection, review: Review, now: float) -> Sequence[str]:
+    """The reviewers in ``also`` whose notification was due by now. That of the others is cancelled."""
+    theirs = and_(_d.review == review.id, _d.reviewer != storable_text(review.reviewer), _d.event == "review.opened")
+    db.execute(delete(DELIVERIES).where(theirs, _d.state == "waiting", _d.tries == 0, _d.due > now))
+    return db.execute(select(_d.reviewer).where(theirs).order_by(_d.reviewer)).scalars().all()
+
+
+def _deliver(
+    db: Connection, review: Review, event: str, now: float, *, to: str | None = None, due: float | None = None
+) -> None:
     id = "msg_" + "".join(secrets.choice(_LETTERS) for _ in range(24))
     values = {
         "id": id,
         "review": review.id,
-        "reviewer": storable_text(review.reviewer),
+        "reviewer": storable_text(review.reviewer if to is None else to),
         "event": event,
-        "created": now,
-        "due": now,
+        "created": now if due is None else due,
+        "due": now if due is None else due,
     }
     db.execute(insert(DELIVERIES), {**values, "tries": 0, "state": "waiting", "held_until": 0.0, "said": ""})
 

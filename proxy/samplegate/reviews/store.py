@@ -5,11 +5,11 @@ SQL and the tests' fakes implement the same transactions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from samplegate.policy.schema import Stage
-from samplegate.reviews.review import Conflict, Delivery, Door, Filter, Review, ReviewEvent, Verdict
+from samplegate.reviews.review import Conflict, Delivery, Door, Filter, Review, ReviewEvent, Verdict, VoteRefused
 
 T = TypeVar("T")
 
@@ -49,11 +49,12 @@ class ReviewTransactions(Protocol):
         """
         ...
 
-    def open(self, review: Review, *, announce: bool, most: int) -> Review | None:
+    def open(self, review: Review, *, announce: bool, most: int, also: Sequence[str] = ()) -> Review | None:
         """Store a new review with the store's time as its creation; its other times move with it. None if ``most``
         reviews are already pending.
 
-        ``announce``: also put the review's first delivery into the outbox.
+        ``announce``: also put the review's first delivery into the outbox. ``also``: those of ``review.also`` who get
+        one, which is due at ``review.also_from``, and cancelled if the review ends before.
         """
         ...
 
@@ -81,8 +82,22 @@ class ReviewTransactions(Protocol):
         """Whether there is a verdict that this waiter may use. Cheap and read-only."""
         ...
 
-    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door) -> Review | Conflict | None:
-        """Record a verdict. None if there is no such review. A verdict after the deadline leaves the review expired."""
+    def decide(
+        self,
+        id: str,
+        verdict: Verdict,
+        *,
+        who: str,
+        door: Door,
+        seen: str | None = None,
+        callers: Collection[str] = (),
+    ) -> Review | Conflict | VoteRefused | None:
+        """Record a verdict, or a vote: the review is then still pending. None if there is no such review. A verdict
+        after the deadline leaves the review expired.
+
+        ``seen``: the digest of the version that was decided on; None: the request without edits. ``callers``: see
+        ``votes.voted``.
+        """
         ...
 
     def expire(self) -> Sequence[Review]:

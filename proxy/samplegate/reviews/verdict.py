@@ -4,6 +4,9 @@ Webhooks, callbacks, the API, commands and the page share one format: ``{"verdic
 "digest", "edits", "action", "content", "reason", "tell_server"}``. An unknown member or value is refused: an error is
 never an approval (T13). ``review.py`` checks whether a verdict is in time and the first.
 
+An approval without ``edits`` is for the version whose digest it states, with its edits or its answer (``votes.py``).
+With ``edits: {}``, it is for the request or the model's answer as it is.
+
 A reviewer's answer (text or blocks for sampling, a filled-in form, accept or decline for a URL) becomes the whole
 result in the newest shape, without guesses or defaults. ``answers.answer_error`` checks sampling answers like a
 rule's fixed answer.
@@ -18,6 +21,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+import msgspec
+
 from samplegate.policy import answers
 from samplegate.protocol import results
 from samplegate.protocol.elicitation_schema import NotFlat, field_problems, read_form
@@ -25,6 +30,7 @@ from samplegate.protocol.requests import Origin, SamplingRequest
 from samplegate.protocol.strictjson import JsonFault, decode, plain_name
 from samplegate.reviews import edits as editing
 from samplegate.reviews.review import Edits, FieldProblem, Review, Verdict, unknown
+from samplegate.reviews.votes import STALE, is_older, version
 
 MAX_BLOCKS: Final = 100
 ACTIONS: Final = ("accept", "decline", "cancel")
@@ -220,7 +226,9 @@ def _read(given: dict[str, Any], review: Review, digest: Literal["needed", "opti
     found += _word_problems(word, given, review)
     edits: Edits | None = None
     result: Mapping[str, Any] | None = None
-    if word == "approve" and "edits" in given and not found_at(found, "verdict", "edits"):
+    if word == "approve" and "edits" not in given and review.proposal is not None:
+        return found or msgspec.structs.replace(review.proposal, reason=given.get("reason", "").strip())
+    if word == "approve" and given.get("edits", {}) != {} and not found_at(found, "verdict", "edits"):
         read = editing.parse_edits(given["edits"], review)
         edits, found = (None, [*found, *read]) if isinstance(read, tuple) else (read, found)
     if word == "answer" and not found_at(found, "verdict"):
@@ -248,11 +256,12 @@ def _digest_problems(
     """T13: the digest identifies the content that the reviewer saw."""
     if "digest" not in given:
         return [] if digest == "optional" else [FieldProblem("digest", "is missing; send the digest that was shown")]
-    return (
-        []
-        if given["digest"] == review.digest
-        else [FieldProblem("digest", "does not match this review; read the review again, then decide")]
-    )
+    if given["digest"] == version(review) or (given.get("verdict") == "reject" and is_older(review, given["digest"])):
+        return []
+    stale = is_older(review, given["digest"])
+    return [
+        FieldProblem("digest", STALE if stale else "does not match this review; read the review again, then decide")
+    ]
 
 
 def _reason_problems(given: Mapping[str, Any], review: Review) -> list[FieldProblem]:
@@ -283,6 +292,8 @@ def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[
         for name in ("edits", "action", "content")
         if name in given.keys() - _BELONG[word]
     ]
+    if word == "approve" and review.proposal is not None and "edits" not in given:
+        return found
     if word == "approve" and review.kind == "elicitation":
         found.append(
             FieldProblem("verdict", "must be answer or reject, because forms and URLs are answered, not approved")
@@ -294,7 +305,7 @@ def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[
                 f"must be answer or reject, because no model can be called{f' ({review.why})' if review.why else ''}",
             )
         )
-    if word == "approve" and review.stage == "answer" and "edits" in given:
+    if word == "approve" and review.stage == "answer" and given.get("edits", {}) != {}:
         found.append(
             FieldProblem("edits", "are not allowed for a model's answer; send the edited answer with verdict 'answer'")
         )

@@ -5,6 +5,11 @@ tool}), ``created, expires, answers_until, decided, used`` (RFC 3339, UTC, null 
 pending), ``late_seconds, link, worst_usd`` (dollars), ``who, door, verdict`` (null or the verdict), ``notes``
 (sentences), ``show, truncated``.
 
+The digest is the one that a verdict must state: of the version that is to be approved. ``approvals`` is how many people
+must approve, ``approvals_given`` how many have, ``votes`` a list of {by, how, verdict, at, digest, proven, void,
+reason}, ``not_caller`` whether the person who made the call may not approve, ``groups`` whose people may decide,
+``also`` the reviewers who may decide from ``also_from`` on.
+
 Unless ``show`` is "none", there are also:
 
 - ``arguments``: of the call.
@@ -15,6 +20,7 @@ Unless ``show`` is "none", there are also:
 - ``changed``: params that the rule changed.
 - ``unsent``: list of {param, value, effect}: params of a sampling request that are not sent to the model.
 - ``answer``: stage answer.
+- ``proposal``: the edits or the answer that the approvals of a pending review are for, as a verdict; null: none.
 
 "redacted" views have no secrets. Redacted views and views over a limit in bytes show the type and size of a picture
 instead of its data; the latter are also cut. Schemas may be any JSON. Views escape nothing: each output format does.
@@ -32,7 +38,8 @@ import msgspec
 
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import Show
-from samplegate.reviews.review import DECIDED, Review, ReviewEvent, Verdict, scrub_verdict
+from samplegate.reviews.review import DECIDED, Review, ReviewEvent, Verdict, Vote, scrub_verdict
+from samplegate.reviews.votes import approvers, progress, version
 from samplegate.secret_names import secret_fields, without_secrets
 from samplegate.urls import ShownUrl, shown_url
 
@@ -345,6 +352,7 @@ _PLAIN: Final = (
     "mode",
     "method",
 )
+APPROVED: Final = frozenset({"approved", "answered"})
 _MOMENTS: Final = ("created", "expires", "answers_until", "decided", "used")
 _FORM: Final = ("message", "requestedSchema")
 _URL: Final = ("message", "url")
@@ -385,17 +393,29 @@ def _outline(review: Review, now: float, url: str | None) -> dict[str, Any]:
     """The view without content or field names."""
     return {
         **{name: getattr(review, name) for name in _PLAIN},
+        "digest": version(review),
         "during": [{"method": call.method, "tool": call.tool} for call in review.calls],
         **{name: moment(getattr(review, name)) for name in _MOMENTS},
         "seconds_left": max(0, int(review.expires - now)) if review.state == "pending" else 0,
         "late_seconds": int(review.late),
         "link": None if url is None else f"{url}/reviews/{review.id}",
         "worst_usd": None if review.worst_usd is None else review.worst_usd / SCALE["usd"],
+        "approvals": review.approvals,
+        "approvals_given": len(approvers(review.votes)) if review.approvals > 1 else int(review.state in APPROVED),
+        "votes": [_vote(vote) for vote in review.votes],
+        "not_caller": review.not_caller,
+        "groups": list(review.groups),
+        "also": [one.reviewer for one in review.also],
+        "also_from": moment(review.also_from),
         "who": review.who,
         "door": review.door,
         "verdict": None if review.verdict is None else {"verdict": review.verdict.word},
         "notes": notes(review, now),
     }
+
+
+def _vote(vote: Vote) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(vote), "at": moment(vote.at)}
 
 
 def moment(seconds: float | None) -> str | None:
@@ -425,6 +445,7 @@ def note_text(note: str) -> str:
 
 
 EVENT_MEANINGS: Final = {
+    "voted": "approved by one of several people",
     "joined": "the same request arrived again and is waiting",
     "told": "notification done",
     "untold": "notification not delivered",
@@ -436,6 +457,8 @@ EVENT_MEANINGS: Final = {
 def notes(review: Review, now: float) -> list[str]:
     """Sentences that a reviewer should know beside the request, as in JSON. Without content."""
     found = []
+    if (said := progress(review)) and review.state == "pending":
+        found.append(f"{said}; an edit voids the approvals so far" if review.votes else f"{said} so far")
     if review.mode == "url" and review.state == "pending":  # R45
         found.append(URL_NOTE)
     if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
@@ -468,6 +491,7 @@ def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
         "changed": list(review.changed),
         "unsent": [msgspec.structs.asdict(each) for each in review.unsent],
         "answer": review.answer,
+        "proposal": None if review.proposal is None else verdict_json(review.proposal, review),
     }
     if review.verdict is not None:
         content["verdict"] = verdict_json(review.verdict, review)

@@ -55,7 +55,10 @@ class People:
         from samplegate.reviews.web.context import Person
 
         self._people = {
-            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens
+            bytes.fromhex(token.sha256): Person(
+                token.name, token.role, token.reviewers, frozenset(token.groups), frozenset(token.callers)
+            )
+            for token in settings.tokens
         }
 
     def person(self, token: str) -> Person | None:

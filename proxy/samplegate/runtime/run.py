@@ -45,6 +45,7 @@ from samplegate.limits.accounts import NO_RUN
 from samplegate.policy.conditions import globs
 from samplegate.policy.file import load
 from samplegate.policy.match import CompiledPolicy, has_no_rule_for
+from samplegate.policy.schema import is_notified
 from samplegate.postgres.driver import check_driver
 from samplegate.protocol import frames, results
 from samplegate.protocol.bridge.negotiation import EraNegotiator
@@ -343,6 +344,19 @@ def warnings(run: Run) -> list[str]:
         found.append("people: has no effect, because reviews_listen is not set")
     if run.settings.reviews_listen is not None and not run.rules.policy.policy.reviewers:
         found.append("reviews_listen: has no effect, because the policy has no reviewers")
+    people = () if run.settings.people is None else run.settings.people.tokens
+    if run.settings.reviews_listen is None or not people:
+        found += [
+            f"reviewers: {name} needs {reviewer.approvals} approvals, but only this user can give one; set `people` and"
+            " reviews_listen, or use `samplegate serve`"
+            for name, reviewer in run.rules.policy.policy.reviewers.items()
+            if reviewer.approvals > 1 + is_notified(reviewer)
+        ]
+    found += [
+        f"reviewers: `not: caller` of {name} excludes nobody, because `samplegate run` does not know who its caller is"
+        for name, reviewer in run.rules.policy.policy.reviewers.items()
+        if reviewer.not_ is not None
+    ]
     unmatched = unmatched_server(run.rules.compiled, run.settings.server, "set its name with --server")
     if unmatched is not None:
         found.append(unmatched)

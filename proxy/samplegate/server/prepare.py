@@ -15,7 +15,7 @@ import msgspec
 
 from samplegate.auth.guard import preload
 from samplegate.config import SettingsError
-from samplegate.config.identities import PeopleSettings, caller_warnings, reviewer_warnings
+from samplegate.config.identities import PeopleSettings, approval_warnings, caller_warnings, reviewer_warnings
 from samplegate.config.serve import LoadedServe, load_serve
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
@@ -158,6 +158,12 @@ def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     found = [what for what in unmatched if what is not None]
     named = rules.compiled.identity_names
     found += caller_warnings(settings.callers, groups=named.groups, claims=bool(named.claims))
-    return found + (
-        reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
-    )
+    reviewers = rules.policy.policy.reviewers
+    found += approval_warnings(settings.people, reviewers)
+    if not settings.callers.required:
+        found += [
+            f"callers: they have no tokens, so `not: caller` of the reviewer {name} excludes nobody; add tokens or jwt"
+            for name, reviewer in reviewers.items()
+            if reviewer.not_ is not None
+        ]
+    return found + (reviewer_warnings(settings.people, reviewers) if settings.people != PeopleSettings() else [])

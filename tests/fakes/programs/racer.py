@@ -1,7 +1,7 @@
 """A process whose threads race repeatedly. Each thread has its own connection to a store. All wait for a line, do the
 same operation once, and print their outcomes.
 
-``racer.py NUMBER THREADS``; then for each race a line ``decide|use|seek|open URL``, and a line when it begins.
+``racer.py NUMBER THREADS``; then for each race a line ``decide|vote|use|seek|open URL``, and a line when it begins.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ def act(store: TimedReviews, what: str, name: str) -> str:
     """The outcome in one word."""
     if what == "decide":
         return "won" if isinstance(store.at(NOW + 1).decide("rv_a", YES, who=name, door="page"), Review) else "lost"
+    if what == "vote":  # ten people have two votes each, by two tokens
+        process, thread = map(int, name.split("x"))
+        who = f"person {(5 * process + thread) % 10}"
+        said = store.at(NOW + 1).decide("rv_a", YES, who=who, door="page")
+        return said.state if isinstance(said, Review) else type(said).__name__
     if what == "use":
         return "won" if store.at(NOW + 2).use([("rv_a", "w", name)]) else "lost"
     if what == "open":

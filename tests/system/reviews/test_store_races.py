@@ -11,10 +11,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from samplegate.reviews.review import Conflict
+from samplegate.reviews.review import Conflict, Review, VoteRefused
+from tests.fakes.postgresql import postgresql
+from tests.fakes.postgresql import url as address
 from tests.fakes.review_store import TimedReviews
 from tests.fakes.stored_reviews import NO, NOW, YES, review
 from tests.paths import ROOT
@@ -82,6 +85,51 @@ def test_of_twenty_verdicts_at_once_one_wins(url: str, racers: Racers) -> None:
     assert Counter(won=1, lost=19) == Counter(racers.race(url, "decide"))
     assert ["opened", "approved"] == [event.what for event in store.history("rv_a")]
     assert isinstance(store.at(NOW + 3).decide("rv_a", NO, who="late", door="api"), Conflict)
+    store.close()
+
+
+def test_of_twenty_approvals_at_once_each_person_counts_once_and_the_last_one_decides(url: str, racers: Racers) -> None:
+    votes_race(url, racers)
+
+
+def test_approvals_at_once_count_once_in_postgresql(racers: Racers) -> None:
+    with postgresql("fsync = off") as place:
+        votes_race(address(place), racers)
+
+
+def votes_race(url: str, racers: Racers) -> None:
+    store = TimedReviews(url)
+    store.open(review(approvals=7), announce=True, most=9)
+    outcomes = Counter(racers.race(url, "vote"))
+    assert (6, 1) == (outcomes["pending"], outcomes["approved"])
+    assert 13 == outcomes["VoteRefused"] + outcomes["Conflict"]
+    found = store.get("rv_a")
+    assert found is not None
+    assert (7, 7) == (len(found.votes), len({vote.by for vote in found.votes}))
+    assert ["opened", *["voted"] * 6, "approved"] == [event.what for event in store.history("rv_a")]
+    store.close()
+
+
+VOTES: Final = """
+import sys
+from tests.fakes.review_store import TimedReviews
+from tests.fakes.stored_reviews import NOW, YES
+print(TimedReviews(sys.argv[1]).at(NOW + 1).decide("rv_a", YES, who="ann", door="page").state, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_an_approval_survives_the_process_that_took_it(url: str) -> None:
+    store = TimedReviews(url)
+    store.open(review(approvals=2), announce=False, most=9)
+    with python("-c", VOTES, url) as voted:
+        assert voted.stdout is not None
+        assert "pending\n" == voted.stdout.readline()
+        os.kill(voted.pid, signal.SIGKILL)
+    assert isinstance(store.at(NOW + 2).decide("rv_a", YES, who="ann", door="api"), VoteRefused)
+    done = store.at(NOW + 3).decide("rv_a", YES, who="ben", door="api")
+    assert isinstance(done, Review)
+    assert ("approved", "ann, ben") == (done.state, done.who)
     store.close()
 
 

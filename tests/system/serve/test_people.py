@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from samplegate.config.identities import PeopleSettings, PersonToken, reviewer_warnings
+import pytest
+from msgspec.structs import replace
+
+from samplegate.config.identities import PeopleSettings, PersonToken, approval_warnings, reviewer_warnings
+from samplegate.policy.schema import Reviewer, Webhook
 from samplegate.reviews.web.context import Person
 from samplegate.runtime.review_page import People
 
@@ -47,3 +51,41 @@ def test_what_does_not_go_together_with_the_policy_is_told() -> None:
         "people: no user may decide for the reviewer legal; only a webhook, a command or `samplegate reviews` can",
     ] == reviewer_warnings(people, {"ops", "legal"})
     assert [] == reviewer_warnings(PeopleSettings((token("ann", "one"),)), {"ops", "legal"})
+
+
+def test_groups_and_callers_of_a_person_come_from_the_settings() -> None:
+    ann = replace(token("ann", "one"), groups=("leads", "night"), callers=("laptop",))
+    found = People(PeopleSettings((ann,))).person("one")
+    assert Person("ann", "reviewer", None, frozenset({"leads", "night"}), frozenset({"laptop"})) == found
+
+
+HOOK = Webhook(url="https://hooks.example.com/x", secret_env="S")
+NEEDS = "people: the reviewer ops needs {} approvals, but {} may decide for it{}; add users, or lower approvals"
+PROGRAM = ", and all programs together give one"
+ANN, BEN = token("ann", "one", "reviewer", "ops"), token("ben", "two", "reviewer", "legal")
+SHORT = [
+    ((), Reviewer(), []),
+    ((), Reviewer(approvals=2, webhook=HOOK), [NEEDS.format(2, "0 users", PROGRAM)]),
+    ((ANN, replace(ANN, sha256="0")), Reviewer(approvals=2), [NEEDS.format(2, "1 user", "")]),
+    ((ANN, BEN), Reviewer(approvals=2), [NEEDS.format(2, "1 user", "")]),
+    ((ANN, BEN), Reviewer(approvals=2, after="1m", also=["legal"]), []),
+    ((ANN,), Reviewer(approvals=2, command=["x"]), []),
+    ((ANN, token("dora", "four", "admin")), Reviewer(approvals=2), []),
+    ((ANN, token("cleo", "three", "viewer")), Reviewer(approvals=2), [NEEDS.format(2, "1 user", "")]),
+    (
+        (ANN,),
+        Reviewer(groups=["leads"]),
+        [
+            "people: no user is in the groups of the reviewer ops (leads); only a webhook, a command or"
+            " `samplegate reviews` can decide"
+        ],
+    ),
+    ((replace(ANN, groups=("leads",)),), Reviewer(groups=["board", "leads"]), []),
+]
+
+
+@pytest.mark.parametrize(("people", "reviewer", "warnings"), SHORT)
+def test_a_reviewer_who_needs_more_people_than_there_are_is_told(
+    people: tuple[PersonToken, ...], reviewer: Reviewer, warnings: list[str]
+) -> None:
+    assert warnings == approval_warnings(PeopleSettings(people), {"ops": reviewer, "legal": Reviewer()})

@@ -16,6 +16,7 @@ from samplegate.policy.decisions import Misses, Shadow
 from samplegate.policy.schema import DenyRule
 from samplegate.protocol.identity import Identity
 from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Vote
 from tests.unit.audit.test_record import KEY, PLAIN
 
 LINES: Final = Path(__file__).with_name("record_lines.jsonl").read_bytes().splitlines()
@@ -66,6 +67,10 @@ FULL = replace(
     reviewed_by="ann",
     review_door="page",
     reviewed_ms=1000.00049,
+    votes=(
+        Vote(by="ben", how="webhook", verdict="approve", at=1_700_000_000.0, digest="sha256:a", void=True),
+        Vote(by="ann", how="page", verdict="answer", at=1_700_000_001.5, digest="sha256:b", proven=True, reason="r"),
+    ),
     revokes=True,
     asked={"never": "told"},
     request={

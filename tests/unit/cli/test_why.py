@@ -20,6 +20,7 @@ from samplegate.policy.decisions import NOT_CARRIED_OUT, Misses, Shadow
 from samplegate.policy.schema import DenyRule
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Vote
 from samplegate.reviews.sql_store import SqlReviewStore
 from tests.fakes import logged
 from tests.fakes.github_runner import commands
@@ -78,6 +79,7 @@ def test_every_reason_of_a_refusal_has_a_sentence(run: Run, write: Write, reason
     assert "server    got an error with the reason and this ID" in ended.out or reason is Reason.CLIENT
 
 
+VOTE = Vote(by="ann", how="webhook", verdict="approve", at=1_795_000_000.0, digest="sha256:d", void=True)
 VAIN = Misses(RULES.rules, ("",) * 4, ((0, "", f"{NOT_CARRIED_OUT}: the prompt contains a secret"),), 0, 1)
 REVIEWED = {"review": "rv_1", "reviewer": "ops"}
 FAILED = (Attempt("cheap", "rate_limited", usd=0), Attempt("smart", "error", 12, 0))
@@ -92,6 +94,14 @@ DETAILS: list[tuple[dict[str, Any], str]] = [
     ({"reason": Reason.LIMIT, "refused_by": "day"}, "A limit had no room for the request."),
     ({"reason": Reason.TIMEOUT}, "No answer came in time."),
     ({"reason": Reason.TIMEOUT, **REVIEWED}, "The reviewer did not decide in time."),
+    (
+        {"reason": Reason.TIMEOUT, **REVIEWED, "votes": (VOTE,)},
+        "Not all of the approvals that the reviewer needs came in time.",
+    ),
+    (
+        {"outcome": "answered", "effect": "escalate", **REVIEWED, "votes": (VOTE,)},
+        "A rule escalated the request to a reviewer, and as many people approved it as the reviewer needs.",
+    ),
     ({"reason": Reason.TIMEOUT, "attempts": FAILED[:1]}, "The model did not answer in time."),
     ({"reason": Reason.TIMEOUT, "effect": "forward"}, "The client did not answer in time."),
     ({"reason": Reason.MODEL, "attempts": FAILED[:1]}, REASONS[Reason.MODEL]),
@@ -467,3 +477,8 @@ def test_a_long_search_shows_its_progress(run: Run, write: Write, monkeypatch: p
     monkeypatch.setattr(Progress, "step", lambda self: steps.append("step"))
     why(run, write, *[record(decision_id=f"{number:024d}") for number in range(7)], id="0" * 23 + "6")
     assert 7 == len(steps), "lines of other decisions count, too"
+
+
+def test_each_vote_is_told(run: Run, write: Write) -> None:
+    asked = record(outcome="answered", effect="escalate", **REVIEWED, review_door="page", votes=(VOTE,))
+    assert "          vote: approve by ann (webhook, unproved name, void)\n" in why(run, write, asked).out

@@ -11,7 +11,7 @@ from samplegate.config import SettingsError, load
 from samplegate.config.identities import PeopleSettings, PersonToken
 from samplegate.config.serve import LoadedServe, load_serve
 
-A, B, C = "ab" * 32, "cd" * 32, "12" * 32
+A, B, C, D, E = "ab" * 32, "cd" * 32, "12" * 32, "34" * 32, "56" * 32
 BASE = "policy: p\nservers: {docs: {command: x}}\n"
 ANN = f"{{tokens: [{{name: ann, role: admin, sha256: {A}}}]}}"
 HASH = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
@@ -38,7 +38,10 @@ def problems(text: str, folder: Path, environ: dict[str, str] | None = None) -> 
 
 
 def test_people_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
-    (tmp_path / "people").write_text(f"# people\n\nben reviewer {B.upper()} ops,legal\ncleo  viewer\t{C}  \n")
+    (tmp_path / "people").write_text(
+        f"# people\n\nben reviewer {B.upper()} ops,legal\ncleo  viewer\t{C}  \n"
+        f"dora reviewer {D} * leads,night\nemil reviewer {E} ops leads\n"
+    )
     found = people(
         f"{{tokens: [{{name: ann, role: reviewer, sha256: {A}, reviewers: [ops]}}], tokens_file: people}}", tmp_path
     )
@@ -47,6 +50,8 @@ def test_people_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
         PersonToken("ann", "reviewer", A, ("ops",)),
         PersonToken("ben", "reviewer", B, ("ops", "legal")),
         PersonToken("cleo", "viewer", C),
+        PersonToken("dora", "reviewer", D, None, ("leads", "night")),
+        PersonToken("emil", "reviewer", E, ("ops",), ("leads",)),
     ) == found.tokens
     assert tmp_path / "people" in loaded("people: {tokens_file: people}\n", tmp_path).files
     assert A not in repr(found)
@@ -71,22 +76,22 @@ def test_a_variable_holds_the_whole_section(tmp_path: Path) -> None:
         (
             "ann",
             (
-                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow,"
-                " separated by commas"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
+                " each separated by commas"
             ),
         ),
         (
             f"ann {A}",
             (
-                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow,"
-                " separated by commas"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
+                " each separated by commas"
             ),
         ),
         (
-            f"ann admin {A} a b",
+            f"ann admin {A} a b c",
             (
-                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers may follow,"
-                " separated by commas"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
+                " each separated by commas"
             ),
         ),
         (f"ann owner {A}", "has no valid role after the name; use one of viewer, reviewer, admin"),
@@ -144,7 +149,7 @@ def test_a_token_is_one_persons_and_a_name_is_one_person(tmp_path: Path) -> None
     (tmp_path / "people").write_text(f"ann viewer {A}\nben viewer {A}\ncleo viewer {B}\ncleo admin {C}\n")
     assert [
         "9: people: ann and ben have the same token; create one for each",
-        "9: people: 'cleo' has tokens with different rights; give them all the same role and reviewers",
+        "9: people: 'cleo' has tokens with different rights; give them all the same role, reviewers, groups and callers",
     ] == problems("people: {tokens_file: people}\n", tmp_path)
     (tmp_path / "people").write_text(f"ann viewer {A}\nann viewer {B}\n")
     assert 2 == len(people("{tokens_file: people}", tmp_path).tokens)

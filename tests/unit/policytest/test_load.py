@@ -187,6 +187,14 @@ def test_a_file_without_cases_is_a_problem() -> None:
             "cases.0.verdict: a verdict must have exactly one of answer and edits",
         ),
         (
+            "sampling: hi\n    votes: {anna: {answer: a, edits: {maxTokens: 5}}}",
+            "cases.0.votes.anna: a verdict must have exactly one of answer and edits",
+        ),
+        (
+            "sampling: hi\n    verdict: approve\n    votes: {anna: approve}",
+            "cases.0.votes: verdict is also set; keep one of the two",
+        ),
+        (
             "sampling: hi\n    verdict: perhaps",
             "cases.0.verdict: 'perhaps' is not one of accept, approve, cancel, decline, none, reject or a mapping",
         ),

@@ -9,8 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from samplegate.reviews.async_store import AsyncReviewStore
-from samplegate.reviews.review import Conflict, Delivery, Filter, Review
+from samplegate.reviews.review import Also, Conflict, Delivery, Filter, Review, VoteRefused
 from samplegate.reviews.store import ReviewStore
+from samplegate.reviews.votes import version
 from tests.fakes.review_store import MemoryReviews, TimedReviews
 from tests.fakes.stored_reviews import NO, NOW, YES, filled, form, review
 
@@ -470,3 +471,82 @@ def test_the_facts_of_the_page_are_not_those_of_events(store: Store) -> None:
     store.at(NOW).end_session("s1", token="t", until=NOW + 10)
     store.at(NOW).failed_sign_in({"page, all": (3.0, 1.0)})
     assert 1 == store.last_change()
+
+
+def test_votes_are_kept_until_enough_people_have_approved_the_same(store: Store) -> None:
+    opened(store, form(approvals=2, waiter="w", held_until=NOW + 20), announce=True)
+    said = filled(user="root", password="hunter2")
+    first = store.at(NOW + 1).decide("rv_f", said, who="ann", door="page")
+    assert isinstance(first, Review)
+    assert (first, "pending", said) == (store.get("rv_f"), first.state, first.proposal)
+    assert isinstance(store.at(NOW + 2).decide("rv_f", said, who="ann", door="api", seen=version(first)), VoteRefused)
+    assert isinstance(store.at(NOW + 2).decide("rv_f", said, who="ben", door="api"), VoteRefused)  # the older version
+    assert first == store.get("rv_f")
+    done = store.at(NOW + 2).decide("rv_f", said, who="ben", door="api", seen=version(first))
+    assert isinstance(done, Review)
+    assert (done, "answered", said, "ann, ben", None) == (
+        store.get("rv_f"),
+        done.state,
+        done.verdict,
+        done.who,
+        done.proposal,
+    )
+    assert [("opened", "", ""), ("voted", "ann", "1 of 2 approvals: ann"), ("answered", "ann, ben", "")] == [
+        (event.what, event.who, event.detail) for event in store.history("rv_f")
+    ]
+    assert ["review.opened", "review.decided"] == [one.event for one in taken(store, NOW + 3)]
+    assert used(store, "rv_f", now=NOW + 3)
+    assert "hunter2" not in repr(store.get("rv_f"))
+
+
+def test_what_was_proposed_is_gone_with_the_end_of_the_review(store: Store) -> None:
+    opened(store, form("rv_a", approvals=2), form("rv_b", approvals=2), form("rv_c", approvals=2))
+    for id in ("rv_a", "rv_b", "rv_c"):
+        store.at(NOW + 1).decide(id, filled(password="hunter2"), who="ann", door="page")
+    store.at(NOW + 2).decide("rv_a", NO, who="ben", door="page")
+    store.at(NOW + 2).withdraw("rv_b", waiter="w", why="gone")
+    store.at(NOW + 200).expire()
+    assert [("rejected", None), ("withdrawn", None), ("expired", None)] == [
+        (kept(store, id).state, kept(store, id).proposal) for id in ("rv_a", "rv_b", "rv_c")
+    ]
+    assert [["ann", "ben"], ["ann"], ["ann"]] == [
+        [vote.by for vote in kept(store, id).votes] for id in ("rv_a", "rv_b", "rv_c")
+    ]
+
+
+ALSO = (Also("Lead"), Also("night\nshift", ("seniors",)))
+
+
+def told(store: Store, now: float) -> list[tuple[str, str, str]]:
+    names = ["ops", "Lead", "night\nshift"]
+    found = store.at(now).take_deliveries(names, taker="t", seconds=5, limit=10)
+    for one in found:
+        store.delivered(one, said="200")
+    return sorted((one.reviewer, one.review, one.event) for one in found)
+
+
+def test_others_are_told_once_of_what_is_pending_for_long(store: Store) -> None:
+    for id in ("rv_a", "rv_b"):
+        one = review(id, also=ALSO, also_from=NOW + 50)
+        assert one == store.at(NOW).open(one, announce=True, most=9, also=["Lead"])
+    assert [("ops", "rv_a", "review.opened"), ("ops", "rv_b", "review.opened")] == told(store, NOW + 49)
+    store.at(NOW + 49).decide("rv_b", YES, who="ann", door="page")
+    assert [("ops", "rv_b", "review.decided")] == told(store, NOW + 49)
+    assert [("Lead", "rv_a", "review.opened")] == told(store, NOW + 50)
+    assert [] == told(store, NOW + 60)
+    store.at(NOW + 61).decide("rv_a", YES, who="lea", door="page")
+    assert [("Lead", "rv_a", "review.decided"), ("ops", "rv_a", "review.decided")] == told(store, NOW + 61)
+    assert [one.detail for one in store.history("rv_a") if one.what == "told"][1] == "review.opened (Lead): 200"
+
+
+def test_others_see_what_is_pending_for_long(store: Store) -> None:
+    opened(store, review("rv_a", also=ALSO, also_from=NOW + 50), review("rv_b"), review("rv_c", reviewer="Lead"))
+    before, after = store.at(NOW + 49), NOW + 50
+    assert ["rv_c"] == ids(before, reviewers=("Lead",))
+    assert [] == ids(before, reviewers=("night\nshift",))
+    store.at(after)
+    assert ["rv_c", "rv_a"] == ids(store, reviewers=("Lead",))
+    assert [["rv_a"], [], [], [], []] == [
+        ids(store, reviewers=(name,)) for name in ("night\nshift", "lead", "night", "shift", "%")
+    ]
+    assert ["rv_a"] == ids(store, reviewers=("night\nshift",), states=("pending",), server="db")

@@ -55,6 +55,41 @@ def _reviewer(draft: Draft, path: Path, reviewer: Reviewer) -> None:
         check_webhook(draft, (*path, "webhook"), reviewer.webhook)
     if reviewer.command is not None:
         _command(draft, (*path, "command"), reviewer.command)
+    for index, group in enumerate(reviewer.groups):
+        if not group.strip():
+            draft.problem((*path, "groups", index), "the group's name is empty; set one, or remove the entry")
+    _also(draft, path, reviewer)
+    if reviewer.approvals > 1 and not seconds(reviewer.late_verdict):
+        draft.warn(
+            (*path, "late_verdict"),
+            f"with 0s, all {reviewer.approvals} approvals must be given while the request waits; raise it, so that the"
+            " decision answers the next identical request",
+        )
+
+
+def _also(draft: Draft, path: Path, reviewer: Reviewer) -> None:
+    """Check ``after`` and ``also``, which need each other."""
+    for key, other in (("after", "also"), ("also", "after")):
+        if getattr(reviewer, key) and not getattr(reviewer, other) and draft.sound(*path, other):
+            draft.problem((*path, key), f"the key has no effect without `{other}`; add it or remove this key", key=True)
+    for index, name in enumerate(reviewer.also):
+        at: Path = (*path, "also", index)
+        if name == path[-1]:
+            draft.problem(at, "the reviewer names itself; name others, or remove the entry")
+        elif name in reviewer.also[:index]:
+            draft.problem(at, f"{quoted(name)} is named twice; remove one of them")
+        else:
+            _known(draft, at, name)
+    if reviewer.after is None or not draft.sound(*path, "after"):
+        return
+    if not seconds(reviewer.after):
+        draft.problem((*path, "after"), "0s is not a delay; list the people under this reviewer, or raise it")
+    elif draft.sound(*path, "timeout") and seconds(reviewer.after) >= seconds(reviewer.timeout):
+        draft.problem(
+            (*path, "after"),
+            f"{reviewer.after} is not shorter than the timeout {reviewer.timeout}, so the review ends before; lower it,"
+            " or raise the timeout",
+        )
 
 
 def _command(draft: Draft, path: Path, command: list[str]) -> None:
@@ -117,6 +152,14 @@ def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
     timeout: Path = (*path, "timeout")
     if rule.timeout is not None and draft.sound(*timeout):
         timeouts.check_span(draft, timeout, rule.timeout)
+        reviewer = draft.policy.reviewers.get(rule.reviewer)
+        after = None if reviewer is None or not draft.sound("reviewers", rule.reviewer) else reviewer.after
+        if after is not None and seconds(after) >= seconds(rule.timeout):
+            draft.problem(
+                timeout,
+                f"reviewer {quoted(rule.reviewer)} asks others after {after}, but the review ends before; raise the"
+                " timeout, or lower `after`",
+            )
     if asks_no_model(rule.match) and draft.sound(*path, "match"):
         for key in ("with", "review_answer"):
             if draft.has_value(*path, key):
@@ -176,6 +219,7 @@ def _unused(draft: Draft) -> None:
     used = {
         name for rule in draft.policy.rules if isinstance(rule, AllowRule | EscalateRule) for _, name in _named(rule)
     }
+    used |= {also for name in used if (one := draft.policy.reviewers.get(name)) is not None for also in one.also}
     for name in draft.policy.reviewers:
         if name not in used and draft.sound("reviewers", name):
             draft.warn(

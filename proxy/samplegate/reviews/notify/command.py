@@ -23,10 +23,16 @@ from samplegate.errors import Log
 from samplegate.protocol import strictjson
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify.webhook import Delivered, DeliveryRefused, DeliveryResult, RetryLater, VerdictReceived
-from samplegate.reviews.review import Conflict, FieldProblem, Review, Verdict
+from samplegate.reviews.review import Conflict, FieldProblem, Review, Verdict, VoteRefused
 from samplegate.reviews.store import ReviewStore
+from samplegate.reviews.votes import version
 
 AnswerDoor: TypeAlias = Literal["webhook", "command"]
+REFUSED: Final = {
+    "repeated": "another person must approve it",
+    "caller": "this person made the call",
+    "full": "too many votes",
+}
 _PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})
 MAX_AUTHOR: Final = 100  # characters of a name
 
@@ -56,10 +62,13 @@ def _place(problem: FieldProblem) -> str:
     return name if name in _PLACES else "elsewhere" if name else "the whole of it"
 
 
-async def record_verdict(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor) -> str | None:
-    """Record a verdict in the store. Raises Unavailable.
+async def record_verdict(
+    store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, reviewer: str
+) -> str | None:
+    """Record a verdict in the store. Raises Unavailable. ``review``: as it was in the message; ``reviewer``: who got
+    the message.
 
-    Returns the result in a few words; None if it cannot be parsed, which is logged.
+    Returns the result in a few words; None if it cannot be parsed or the review was edited since, which is logged.
     """
     match read(raw, review):
         case (Verdict() as verdict, str(by)):
@@ -69,15 +78,19 @@ async def record_verdict(store: ReviewStore, log: Log, review: Review, raw: byte
             log.warning(
                 "review.verdict_unread",
                 review=review.id,
-                reviewer=review.reviewer,
+                reviewer=reviewer,
                 door=door,
                 problems=len(problems),
                 places=places,
             )
             return None
-    done = await store.write(lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door))
+    seen, who = version(review), by or reviewer
+    done = await store.write(lambda store: store.decide(review.id, verdict, who=who, door=door, seen=seen))
+    if isinstance(done, VoteRefused):
+        log.info("review.vote_refused", review=review.id, reviewer=reviewer, door=door, reason=done.reason)
+        return None if done.reason == "stale" else f"{verdict.word}, not counted: {REFUSED[done.reason]}"
     if isinstance(done, Conflict):
-        log.info("review.verdict_late", review=review.id, reviewer=review.reviewer, door=door, state=done.review.state)
+        log.info("review.verdict_late", review=review.id, reviewer=reviewer, door=door, state=done.review.state)
         return f"{verdict.word}, too late: {done.review.state}"
     return verdict.word if done is not None else "the review no longer exists"
 

@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from samplegate.errors import Log, Unavailable
-from samplegate.policy.schema import Reviewer, Show, Webhook
+from samplegate.policy.schema import Reviewer, Show, Webhook, is_notified, seconds
 from samplegate.reviews.notify import command, formats
 from samplegate.reviews.notify import webhook as webhooks
 from samplegate.reviews.notify.endpoint import SecretSources, WebhookNotReady
@@ -196,7 +196,9 @@ class DeliveryAttempt:
 
     async def _record_verdict(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> DeliveryResult:
         context = self._context
-        given = await command.record_verdict(context.store, context.log, review, said.raw, door=door)
+        given = await command.record_verdict(
+            context.store, context.log, review, said.raw, door=door, reviewer=self._delivery.reviewer
+        )
         return (
             RetryLater(f"{said.said}, with an invalid decision")
             if given is None
@@ -306,10 +308,6 @@ EXPIRY: Final = ""
 """The role of the process that expires reviews; the others are reviewers' names."""
 
 
-def _is_notified(reviewer: Reviewer) -> bool:
-    return reviewer.webhook is not None or reviewer.command is not None
-
-
 class Outbox:
     """The outbox of one process.
 
@@ -362,28 +360,35 @@ class Outbox:
             return
         if newest != self._seen:
             self._waking()  # running commands check whether they are still needed
-        self._next_check = now + SWEEP
+        self._next_check = now + self._sweep()
         await self._take(tasks, now)
         self._seen = newest
+
+    def _sweep(self) -> float:
+        """The time between two checks, short enough for those who are notified ``after`` a time."""
+        soonest = min(
+            (seconds(one.after) for one in self._reviewers().values() if one.after is not None), default=SWEEP
+        )
+        return min(SWEEP, max(TICK, soonest / 4))
 
     async def _lead(self, now: float) -> Set[str]:
         """The reviewers to whom this process delivers, and ``EXPIRY`` if it expires reviews. A lease is renewed long
         before it ends."""
         if now >= self._lead_until:
-            wanted = [EXPIRY, *(name for name, reviewer in self._reviewers().items() if _is_notified(reviewer))]
+            wanted = [EXPIRY, *(name for name, reviewer in self._reviewers().items() if is_notified(reviewer))]
             taker, sent = self._taker, now
             self._led = frozenset(
                 await self._context.store.write(lambda store: store.lead(wanted, holder=taker, seconds=LEADER_LEASE))
             )
             self._lead_until = sent + LEADER_LEASE / 3
-        if any(_is_notified(one) and name not in self._led for name, one in self._reviewers().items()):
+        if any(is_notified(one) and name not in self._led for name, one in self._reviewers().items()):
             self._next_check = min(self._next_check, self._lead_until)  # another process may end
         return self._led
 
     async def _take(self, tasks: asyncio.TaskGroup, now: float) -> None:
         led = await self._lead(now)
         for name, reviewer in self._reviewers().items():
-            if not _is_notified(reviewer) or name not in led:
+            if not is_notified(reviewer) or name not in led:
                 continue
             queue = self._queue(name, reviewer)
             if queue.ready > now and not queue.gone:

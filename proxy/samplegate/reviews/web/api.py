@@ -23,8 +23,9 @@ from samplegate.policy.schema import Show
 from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify import formats
-from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict, expired
+from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict, VoteRefused, expired
 from samplegate.reviews.views import to_view, withdrawn_for
+from samplegate.reviews.votes import version
 from samplegate.reviews.web.context import CHALLENGE, Person, Web, invalid_input, not_found, problem, unauthorized
 from samplegate.reviews.web.events import EventStream, Feed, event_json, last_seen
 from samplegate.reviews.web.security import Pace, SharedLoginLimiter, headers_of, sender
@@ -110,6 +111,7 @@ class Decider(msgspec.Struct, frozen=True):
     who: str
     door: Literal["api", "callback"]
     show: Show
+    callers: frozenset[str] = frozenset()
 
 
 class ReviewApi:
@@ -176,12 +178,21 @@ class ReviewApi:
         return await self._decide(review, verdict, giver)
 
     async def _decide(self, review: Review, verdict: Verdict, giver: Decider) -> Response:
-        """Record the verdict. The first verdict wins; a later one gets 409 with the current state."""
+        """Record the verdict, or one of the approvals that the review needs. A verdict on a decided review, on content
+        that was edited meanwhile, or by a person who has approved already gets 409 with the current state."""
+        seen = version(review)
         outcome = await self._web.store.write(
-            lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door)
+            lambda store: store.decide(
+                review.id, verdict, who=giver.who, door=giver.door, seen=seen, callers=giver.callers
+            )
         )
         if outcome is None:
             return not_found()
+        if isinstance(outcome, VoteRefused):
+            now = outcome.review
+            if outcome.reason == "caller":
+                return problem(403, outcome.why)
+            return await to_thread.run_sync(lambda: problem(409, outcome.why, review=self._view_of(now, giver.show)))
         if isinstance(outcome, Conflict):
             stands = outcome.review
             why = (
@@ -203,11 +214,12 @@ class ReviewApi:
         if isinstance(person, Response):
             return person
         review = await self._get(request)
-        if review is None or not person.sees(review):
+        now = self._web.store.wall()
+        if review is None or not person.sees(review, now):
             return not_found()
-        if not person.decides(review):
-            return problem(403, "this token can view reviews but not decide them")
-        return review, Decider(person.name, "api", "full")
+        if (why := person.undecidable(review, now)) is not None:
+            return problem(403, why)
+        return review, Decider(person.name, "api", "full", person.callers)
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Decider] | Response:
         """The review of a callback token. A wrong token does not reveal whether the review exists."""
@@ -225,7 +237,7 @@ class ReviewApi:
         if isinstance(person, Response):
             return person
         review = await self._get(request)
-        return not_found() if review is None or not person.sees(review) else review
+        return not_found() if review is None or not person.sees(review, self._web.store.wall()) else review
 
     async def _get(self, request: Request) -> Review | None:
         id = request.path_params["id"]

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from samplegate.errors import Log
 from samplegate.reviews.review import Review
 from samplegate.reviews.store import ReviewStore
+from samplegate.reviews.votes import deciders
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -126,6 +127,10 @@ class Person(msgspec.Struct, frozen=True):
     name: str
     role: Role
     reviewers: tuple[str, ...] | None = None
+    groups: frozenset[str] = frozenset()
+    """The groups that reviewers of the policy may ask for, from the settings or a signed assertion."""
+    callers: frozenset[str] = frozenset()
+    """The callers that are this person, in addition to the one of the same name."""
 
     def reviewers_among(self, asked: Sequence[str] | None) -> tuple[str, ...] | None:
         """Of the requested reviewers (None: all), those whose reviews this user may see (None: all)."""
@@ -134,13 +139,25 @@ class Person(msgspec.Struct, frozen=True):
             return theirs
         return tuple(name for name in dict.fromkeys(asked) if theirs is None or name in theirs)
 
-    def sees(self, review: Review) -> bool:
+    def sees(self, review: Review, now: float) -> bool:
         """Whether this user may see the review."""
-        return self.reviewers_among((review.reviewer,)) != ()
+        return self.reviewers_among([name for name, _ in deciders(review, now)]) != ()
 
-    def decides(self, review: Review) -> bool:
-        """Whether this user may decide the review."""
-        return self.role != "viewer" and self.sees(review)
+    def decides(self, review: Review, now: float) -> bool:
+        """Whether this user may decide the review. ``votes.is_caller`` has the last word about approvals."""
+        return self.undecidable(review, now) is None
+
+    def undecidable(self, review: Review, now: float) -> str | None:
+        """Why this user may not decide a review that they may see; None if they may."""
+        if self.role == "viewer":
+            return "this token can view reviews but not decide them"
+        if self.role == "admin":
+            return None
+        acts_for = [(name, groups) for name, groups in deciders(review, now) if self.reviewers_among((name,)) != ()]
+        if any(not groups or not self.groups.isdisjoint(groups) for _, groups in acts_for):
+            return None
+        needed = ", ".join(dict.fromkeys(group for _, groups in acts_for for group in groups))
+        return f"only people in the groups {needed} may decide it"
 
 
 class Web(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,7 +105,9 @@ class Feed:
             if event.number not in self._outlines:
                 found = await self.web.store.read(lambda store: store.get(event.review))
                 self._outlines[event.number] = (
-                    None if found is None else replace(found, params={}, arguments=None, answer=None, verdict=None)
+                    None
+                    if found is None
+                    else replace(found, params={}, arguments=None, answer=None, verdict=None, proposal=None)
                 )
                 if len(self._outlines) > MAX_OUTLINES:
                     del self._outlines[next(iter(self._outlines))]
@@ -212,7 +214,7 @@ class EventStream(Response):
         for event in events:
             review = await self._feed.outline(event)
             person = self._person()
-            if review is not None and person is not None and person.sees(review):
+            if review is not None and person is not None and person.sees(review, self._feed.web.store.wall()):
                 body = {
                     **event_json(event), "reviewer": review.reviewer, "state": review.state, "server": review.server,
                     "kind": review.kind,

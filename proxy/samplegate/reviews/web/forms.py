@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, read_form
 from samplegate.protocol.requests import Kind
 from samplegate.protocol.strictjson import JsonFault, decode
-from samplegate.reviews.review import Review
+from samplegate.reviews.edits import apply
+from samplegate.reviews.review import Edits, Review
 from samplegate.reviews.views import constraint
 from samplegate.reviews.web.context import Posted, first_value, kept, same, unbroken
 from samplegate.secret_names import secret_fields
@@ -379,6 +381,48 @@ def _fitting(found: list[Editor]) -> tuple[Editor, ...]:
 PREVIEW: Final = "preview"
 
 
+def prefilled(review: Review) -> Posted | None:
+    """The decision form filled in with what the approvals so far are for, as far as its inputs can show it; None if
+    that is the request as it is. Secrets are left out (R39)."""
+    proposal = review.proposal
+    if proposal is None:
+        return None
+    result = proposal.result or {}
+    if review.kind == "elicitation":
+        return _prefilled_form(review, result.get("content"))
+    if review.answer is not None:
+        return {f"answer.{b}": [text] for b, text in texts(result.get("content", review.answer.get("content")))}
+    params = apply(review.params, proposal.edits or Edits())
+    model = None if proposal.edits is None else proposal.edits.model
+    values: dict[str, Any] = {
+        "edit.system": params.get("systemPrompt"),
+        "edit.model": model or (review.bounds.models[0] if review.bounds and review.bounds.models else None),
+        "edit.max_tokens": params.get("maxTokens"),
+        "edit.temperature": params.get("temperature"),
+    }
+    for m, message in enumerate(params.get("messages", ())):
+        values |= {f"edit.text.{m}.{b}": text for b, text in texts(message.get("content"))}
+    values["answer.0"] = next((text for _, text in texts(result.get("content"))), "")
+    return {name: [_initial(value)] for name, value in values.items()}
+
+
+def _prefilled_form(review: Review, content: Any) -> Posted:
+    form = read_form(review.params.get("requestedSchema"), review.revision)
+    if isinstance(form, NotFlat) or not isinstance(content, dict):
+        return {}
+    secrets = secret_fields(form.schema)
+    shown = {name: value for name, value in content.items() if name not in secrets}
+    if not drawable(form):
+        return {"content": [json.dumps(shown, indent=2, ensure_ascii=False)]}
+    found: dict[str, list[str]] = {}
+    for n, field in enumerate(form.fields):
+        if field.name in shown:
+            value = shown[field.name]
+            chooses = field.type in ("boolean", "enum", "multi_enum")
+            found[f"f.{n}"] = sorted(_selected(field, value), key=len) if chooses else [_initial(value)]
+    return found
+
+
 Touched: TypeAlias = Literal["untouched", "edited", "written", "both"]
 """The reviewer's input in the decision form.
 
@@ -442,6 +486,8 @@ def _verdict_of(word: str, review: Review, found: TypedForm) -> dict[str, Any] |
         case "edit" if found.touched in ("edited", "both"):
             return {"verdict": "approve", "edits": found.edits}
         case "approve" | "edit":
+            return {"verdict": "approve"} | ({} if review.proposal is None else {"edits": {}})
+        case "confirm" if review.proposal is not None:
             return {"verdict": "approve"}
         case "answer" if review.kind == "sampling" and review.stage == "request":
             return {"verdict": "answer", "content": found.answer}
@@ -467,6 +513,10 @@ def _button_for(review: Review, touched: Touched) -> str:
 def _dropped_input(do: str, review: Review, found: TypedForm) -> str | None:
     """Why this button would drop an input or has nothing to send; None if it fits the input."""
     labels = ", ".join(found.labels)
+    if do == "confirm":
+        before = prefilled(review)
+        same_input = before is None or replace(found, problems={}) == replace(_read_typed(review, before), problems={})
+        return None if same_input else "Your changes would be lost. Undo them, or approve your own version."
     match do, found.touched:
         case (("approve" | "edit" | "answer" | "preview"), "both"):
             return (

@@ -31,11 +31,14 @@ from samplegate.reviews.review import (
     Review,
     ReviewEvent,
     State,
+    Verdict,
+    VoteRefused,
     expired,
     scrub_verdict,
 )
 from samplegate.reviews.store import ReviewStore, ReviewTransactions
 from samplegate.reviews.views import withdrawn_for
+from samplegate.reviews.votes import is_caller, progress, version
 from samplegate.reviews.web import diff, forms, render, sign_in
 from samplegate.reviews.web.content import Block, ContentReader, PageBudget, ShownText
 from samplegate.reviews.web.context import Person, Posted, Web, first_value, many
@@ -186,9 +189,10 @@ class ShownVerdict(msgspec.Struct, frozen=True):
     content: ShownText | None
 
 
-def outcome(review: Review, space: PageBudget) -> ShownVerdict | None:
-    """The verdict of a decided review. Secrets that were filled in are not shown again (R39)."""
-    verdict = scrub_verdict(review).verdict
+def outcome(review: Review, verdict: Verdict | None, space: PageBudget) -> ShownVerdict | None:
+    """The verdict of a decided review, or what the approvals of a pending one are for. Secrets that were filled in are
+    not shown again (R39)."""
+    verdict = scrub_verdict(replace(review, verdict=verdict)).verdict
     if verdict is None:
         return None
     edits = {} if verdict.edits is None else msgspec.to_builtins(verdict.edits)
@@ -327,6 +331,7 @@ def _row(review: Review, now: float) -> dict[str, Any]:
         "kind": kind(review),
         "standing": review_status(review, now),
         "about": review_summary(review),
+        "progress": progress(review),
         "action": ACTIONS.get(str((review.verdict.result or {}).get("action")), "") if review.verdict else "",
     }
 
@@ -352,14 +357,18 @@ def view(
     space = PageBudget()
     reader = ContentReader(space)
     problems = {} if tried is None else tried.problems
-    posted = None if tried is None else tried.posted
+    decides = person.decides(review, now) and review.state == "pending"
+    posted = (forms.prefilled(review) if decides else None) if tried is None else tried.posted
+    touched = "untouched" if posted is None else forms.parse_form(review, posted).typed.touched
     shows = tried is not None and tried.form.preview
     values: dict[str, Any] = {
         "review": review, "standing": review_status(review, now), "asks": request_summary(review), "kind": kind(review),
         "lines": lines(events),
         "withdrawn_for": withdrawn_for(events),
-        "decides": person.decides(review) and review.state == "pending", "problems": problems,
-        "touched": "untouched" if tried is None else tried.form.typed.touched, "preview": shows,
+        "decides": decides, "undecidable": person.undecidable(review, now) or "", "problems": problems,
+        "digest": version(review), "progress": progress(review),
+        "own_call": is_caller(review, person.name, person.callers),
+        "touched": touched, "preview": shows,
         "tried": tried is not None, "changes": () if tried is None else changes(review, tried.form.typed),
         "sent": sent(tried.form.verdict) if tried is not None and shows and not problems else "",
         "arguments": None if review.arguments is None else space.json(review.arguments),
@@ -369,7 +378,8 @@ def view(
     values["summary"] = summary(problems, review.kind, values["entries"])
     by_field = problems_by_field(problems, review.kind)
     values["problem_at"] = lambda name: by_field.get(name, "")
-    values["outcome"] = outcome(review, space)
+    values["outcome"] = outcome(review, review.verdict, space)
+    values["proposal"] = outcome(review, review.proposal, space)
     values["message"] = (
         space.text(str(review.params.get("message", "")), rendered=False) if review.kind == "elicitation" else None
     )
@@ -515,9 +525,14 @@ class Pages:
         review = await self._visible_review(request, person)
         if review is None:
             return self._missing(request, person)
-        if not person.decides(review):
+        if (why := person.undecidable(review, self._web.store.wall())) is not None:
+            said = "Your role is viewer. Only reviewers can decide."
             return self._notice(
-                request, person, 403, "Not permitted", "Your role is viewer. Only reviewers can decide."
+                request,
+                person,
+                403,
+                "Not permitted",
+                said if person.role == "viewer" else f"{why[0].upper()}{why[1:]}.",
             )
         if review.state != "pending":
             return await self._review_page(request, person, review, status=409)
@@ -540,9 +555,16 @@ class Pages:
             return await self._review_page(
                 request, person, review, tried, status=422 if problems and not form.preview else 200
             )
-        decided = await self._web.store.write(lambda store: store.decide(review.id, read, who=person.name, door="page"))
+        seen = version(review)
+        decided = await self._web.store.write(
+            lambda store: store.decide(review.id, read, who=person.name, door="page", seen=seen, callers=person.callers)
+        )
         if decided is None:
             return self._missing(request, person)
+        if isinstance(decided, VoteRefused):
+            tried = RejectedForm(posted, form, {"": decided.why})
+            status = 403 if decided.reason == "caller" else 409
+            return await self._review_page(request, person, decided.review, tried, status=status)
         if isinstance(decided, Conflict):
             return await self._review_page(request, person, decided.review, status=409)
         return RedirectResponse(f"/reviews/{review.id}#standing", 303)
@@ -563,7 +585,7 @@ class Pages:
     async def _visible_review(self, request: Request, person: Person) -> Review | None:
         """The review, if this user may see it, with its current state: it may just have expired."""
         review = await self._web.store.read(lambda store: store.get(request.path_params["id"]))
-        if review is None or not person.sees(review):
+        if review is None or not person.sees(review, self._web.store.wall()):
             return None
         return expired(review, self._web.store.wall()) or review
 
@@ -574,7 +596,15 @@ class Pages:
         left = await count_pending(self._web.store, person, review)
         # in a thread, because rendering a large review takes a tenth of a second
         values = await to_thread.run_sync(view, review, events, person, self._web.store.wall(), tried)
-        return self._page(request, "review.html", person, status=status, late_by=status == 409, left=left, **values)
+        return self._page(
+            request,
+            "review.html",
+            person,
+            status=status,
+            late_by=status == 409 and review.state != "pending",
+            left=left,
+            **values,
+        )
 
     def _page(self, request: Request, template: str, person: Person, *, status: int = 200, **values: Any) -> Response:
         return render.page(

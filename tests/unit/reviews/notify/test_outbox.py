@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from samplegate.errors import Unavailable
 from samplegate.policy.schema import Reviewer
 from samplegate.reviews.notify.outbox import LEASE, MAX_CONCURRENT, OBSOLETE
-from samplegate.reviews.review import Delivery, Verdict
+from samplegate.reviews.review import Also, Delivery, Edits, Review, Verdict
 from tests.fakes.outbox import DAY, KEY, Outside, Store, is_signed, running
-from tests.fakes.reviews import NOW
-from tests.fakes.webhook_endpoint import answer, endpoint
+from tests.fakes.reviews import NOW, review
+from tests.fakes.webhook_endpoint import answer, endpoint, ok
 
 pytestmark = pytest.mark.anyio
 
@@ -426,3 +426,80 @@ async def test_a_fault_of_ours_in_a_look_ends_that_look_only(out: Outside) -> No
             out.clock.move(11)
             await out.store.until(lambda: out.store.reviews[asked.id].state == "expired")
     assert ("error", "review.outbox_broke") == out.log.lines[0][:2]
+
+
+async def test_others_are_told_once_though_two_processes_share_the_store_and_one_is_restarted(out: Outside) -> None:
+    async with endpoint() as ops, endpoint() as lead:
+        out.tell(ops)
+        out.tell(lead, "lead")
+        async with running(out.outbox()):
+            asked = review(id="rv_1", created=NOW, expires=NOW + 900, also=(Also("lead"),), also_from=NOW + 600)
+            assert out.store.open(asked, announce=True, most=9, also=["lead"])
+            await ops.requests(1)
+            out.clock.move(599)
+            await _turns()
+        assert (1, 0) == (len(ops.seen), len(lead.seen))
+        async with running(out.outbox()), running(out.outbox(random=lambda size: b"2" * size)):
+            out.clock.move(16)
+            await lead.requests(1)
+            out.clock.move(60)
+            await _turns()
+            out.store.decide("rv_1", Verdict(word="approve"), who="lea", door="page")
+            await lead.requests(2)
+            await ops.requests(2)
+    assert [["review.opened", "review.decided"]] * 2 == [
+        [json.loads(seen.body)["type"] for seen in hook.seen] for hook in (ops, lead)
+    ]
+
+
+YES_BY: Final = b'{"verdict": "approve", "by": "%s"}'
+
+
+async def test_webhooks_give_one_approval_whatever_names_they_tell(out: Outside) -> None:
+    async with endpoint(ok(YES_BY % b"ann")) as ops, endpoint(ok(YES_BY % b"ben")) as lead:
+        out.tell(ops)
+        out.tell(lead, "lead")
+        async with running(out.outbox()):
+            asked = review(
+                id="rv_1", created=NOW, expires=NOW + 900, approvals=2, also=(Also("lead"),), also_from=NOW + 60
+            )
+            assert out.store.open(asked, announce=True, most=9, also=["lead"])
+            await out.store.until(lambda: out.store.one.state == "done")
+            out.clock.move(76)
+            await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
+    found = out.store.reviews["rv_1"]
+    assert ("pending", [("ann", "webhook", False)]) == (
+        found.state,
+        [(vote.by, vote.how, vote.proven) for vote in found.votes],
+    )
+    assert [
+        "review.opened: 200, approve",
+        "review.opened (lead): 200, approve, not counted: another person must approve it",
+    ] == [event.detail for event in out.store.events if event.what == "told"]
+    done = out.store.decide("rv_1", Verdict(word="approve"), who="cleo", door="page")
+    assert isinstance(done, Review)
+    assert ("approved", "ann, cleo") == (done.state, done.who)
+
+
+async def test_a_webhook_that_answers_an_older_version_is_asked_again_about_the_new_one(out: Outside) -> None:
+    edits = Edits(max_tokens=7)
+    async with endpoint(ok(YES_BY % b"bot")) as hook:
+        out.tell(hook)
+        asked = await out.ask(approvals=3)
+        decide, first = out.store.decide, [True]
+
+        def beaten(*args: Any, **values: Any) -> Any:
+            if first:
+                first.clear()
+                decide(asked.id, Verdict(word="approve", edits=edits), who="ann", door="page")
+            return decide(*args, **values)
+
+        out.store.decide = beaten  # type: ignore[method-assign]
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.tries == 1)
+            out.clock.move(5)
+            await out.store.until(lambda: out.store.one.state == "done")
+    told = [json.loads(seen.body)["data"] for seen in hook.seen]
+    assert [None, {"maxTokens": 7}] == [one["proposal"] and one["proposal"]["edits"] for one in told]
+    assert [("ann", False), ("bot", False)] == [(vote.by, vote.void) for vote in out.store.reviews[asked.id].votes]
+    assert 1 == len({vote.digest for vote in out.store.reviews[asked.id].votes})
