@@ -278,7 +278,15 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_issuer_key_fetches_total",
         "counter",
         ("result",),
-        "Fetches of the keys that verify callers' JWTs: ok or failed.",
+        "Fetches of the keys that verify callers' JWTs and proxies' assertions: ok or failed.",
+    ),
+    Metric(
+        "samplegate_assertions_refused_total",
+        "counter",
+        ("reason",),
+        "Requests to the reviewers' listener that were refused for a proxy's assertion, by reason: underscore,"
+        " repeated, two_kinds, site, malformed, algorithm, unknown_key, signature, expired, not_yet, issuer, audience,"
+        " claims, bound, subject, email, no_role (valid, but without rights) or no_keys (they cannot be fetched).",
     ),
     Metric(
         "samplegate_connections_open",
