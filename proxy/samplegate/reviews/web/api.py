@@ -114,6 +114,7 @@ class Decider(msgspec.Struct, frozen=True):
     door: Literal["api", "callback"]
     show: Show
     callers: frozenset[str] = frozenset()
+    subject: str = ""
 
 
 class ReviewApi:
@@ -188,7 +189,13 @@ class ReviewApi:
         seen = version(review)
         outcome = await self._web.store.write(
             lambda store: store.decide(
-                review.id, verdict, who=giver.who, door=giver.door, seen=seen, callers=giver.callers
+                review.id,
+                verdict,
+                who=giver.who,
+                door=giver.door,
+                seen=seen,
+                callers=giver.callers,
+                subject=giver.subject,
             )
         )
         if outcome is None:
@@ -224,7 +231,7 @@ class ReviewApi:
             return not_found()
         if (why := person.undecidable(review, now)) is not None:
             return problem(403, why)
-        return review, Decider(person.name, "api", "full", person.callers)
+        return review, Decider(person.name, "api", "full", person.callers, person.subject)
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Decider] | Response:
         """The review of a callback token. A wrong token does not reveal whether the review exists."""

@@ -104,7 +104,7 @@ async def test_without_an_assertion_tokens_and_sessions_work_as_before(listener:
 async def test_a_form_needs_the_token_of_the_person_and_our_origin(listener: Proxied) -> None:
     await listener.open_review()
     page, other = await by(listener).get(f"/reviews/{ID}"), await by(listener, "ben").get(f"/reviews/{ID}")
-    fields = {"verdict": "reject", "digest": listener.store.reviews[ID].digest, "reason": ""}
+    fields = {"digest": listener.store.reviews[ID].digest, "do": "reject"}
 
     async def post(token: str, **headers: str) -> int:
         form = {**fields, "form_token": token}
@@ -235,3 +235,14 @@ async def test_the_name_of_a_static_token_is_the_same_person(listener: Proxied) 
     assert 200 == (await client(listener.app(), "sg_too").post(VERDICT, json=body)).status_code
     assert 409 == (await say(listener, "ann")).status_code
     assert "pending" == listener.store.reviews[ID].state
+
+
+async def test_a_subject_with_another_email_is_the_same_person(listener: Proxied) -> None:
+    await listener.open_review(approvals=2)
+    listener.asserted["renamed"] = Person("ann.new@example.com", "reviewer", ("ops",), subject="1")
+    assert 200 == (await say(listener, "ann")).status_code
+    again = await say(listener, "renamed")
+    assert (409, "pending") == (again.status_code, listener.store.reviews[ID].state)
+    assert "ann.new@example.com has approved it already" in again.json()["detail"]
+    assert "approved" == (await say(listener, "ben")).json()["state"]
+    assert "ann@example.com, ben@example.com" == listener.store.reviews[ID].who
