@@ -40,7 +40,7 @@ help: ## list the targets
 
 install: $(VENV)/.installed ## create .venv/ with the gate and its dependencies
 dev: $(VENV)/.dev ## the same, with the tools for checks and tests
-counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## install the real servers and clients of the acceptance tests
+counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed $(ENVS)/fastmcp/.installed tests/acceptance/sdk/node_modules/.installed ## install the real servers and clients of the acceptance tests
 packages: ## install the Debian packages that the tests of the page, of deploy/, of fleets and with PostgreSQL need (as root)
 	@tests/deployment/packages.sh
 
@@ -209,6 +209,7 @@ lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the new
 	@$(COMPILE) pyproject.toml --extra otel --extra postgres -c requirements.lock -o requirements-extras.lock
 	@$(COMPILE) pyproject.toml --extra otel --extra postgres --group dev -c requirements-extras.lock -o requirements-dev.lock
 	@for name in $(CHART)/helm $(CHART)/checkov tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node docs/sbom bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
+	@$(COMPILE) --no-strip-extras tests/acceptance/sdk/fastmcp.in -o tests/acceptance/sdk/fastmcp.lock # pip needs the extras to find the pins
 
 lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@rm -f tests/acceptance/sdk/package-lock.json

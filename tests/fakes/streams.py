@@ -77,9 +77,10 @@ def bridge(
     capabilities: Mapping[str, Any] | None = None,
     revision: str = "2025-11-25",
     streams: bool = False,
+    **more: Any,
 ) -> Streams:
-    """A ModernClient whose server is open. ``streams`` means HTTP."""
-    d = Streams(ModernClient, *rules)
+    """A ModernClient whose server is open. ``streams`` means HTTP. ``more``: of the policy."""
+    d = Streams(ModernClient, *rules, **more)
     d.state.streams = streams
     hello = sent(d.client(99, asks("first", "server/discover")))[0]
     said = {

@@ -60,16 +60,25 @@ class TaskDialogue(Dialogue):
         rules_of = SessionRules(self.compiled)
         self.session = Session(SessionState(rules_of, "default", token, SEAL_KEYS, epoch=self.rows.now(), tasks=True))
         self.most = most
+        self.is_slow = False
+        """Whether steps wait for ``go_on``."""
+        self._waiting: list[TaskStep] = []
 
     def take(self, effects: list[Effect]) -> list[Effect]:
         done = super().take([effect for effect in effects if not isinstance(effect, TaskStep)])
-        for step in effects:
-            if isinstance(step, TaskStep):
-                try:
-                    found: Any = carry_out(self.rows, SCOPE, step, self.most)
-                except Unavailable as problem:
-                    found = str(problem)
-                done += self.take(self.session.task_stepped(step.token, found))
+        self._waiting += [effect for effect in effects if isinstance(effect, TaskStep)]
+        return done if self.is_slow else done + self.go_on()
+
+    def go_on(self) -> list[Effect]:
+        """Carry out the steps that wait."""
+        done: list[Effect] = []
+        while self._waiting:
+            step = self._waiting.pop(0)
+            try:
+                found: Any = carry_out(self.rows, SCOPE, step, self.most)
+            except Unavailable as problem:
+                found = str(problem)
+            done += self.take(self.session.task_stepped(step.token, found))
         return done
 
     def create(self, id: str = "task-1", call: int = 1, tool: str = "x", **more: Any) -> list[Effect]:

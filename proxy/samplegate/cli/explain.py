@@ -218,6 +218,7 @@ class ReviewStage:
     here: float
     """How long this request can wait."""
     late: float
+    approvals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,9 @@ def review_stages(compiled: CompiledPolicy, request: Request, decision: Decision
 
 
 def _review_stage(compiled: CompiledPolicy, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
-    late = seconds(compiled.policy.reviewers[name].late_verdict)
-    return ReviewStage(name, stage, timeout, review_wait(compiled.policy, request.origin, timeout), late)
+    reviewer = compiled.policy.reviewers[name]
+    waits = review_wait(compiled.policy, request.origin, timeout)
+    return ReviewStage(name, stage, timeout, waits, seconds(reviewer.late_verdict), reviewer.approvals)
 
 
 def review_lines(reviews: ReviewStages) -> Iterator[str]:
@@ -256,7 +258,8 @@ def review_lines(reviews: ReviewStages) -> Iterator[str]:
         may_come_late = stage.late and can_be_late(stage.stage, stage.timeout, stage.here)
         window = duration_text(stage.late)
         late = f"; for {window}, a late decision answers the next identical request, once" if may_come_late else ""
-        yield f"reviewer  {stage.reviewer} {what} within {time}{late}"
+        people = f" with {stage.approvals} approvals" if stage.approvals > 1 else ""
+        yield f"reviewer  {stage.reviewer} {what}{people} within {time}{late}"
     if reviews.otherwise is not None:
         yield f"timeout   without a decision, {_TIMEOUT_EFFECT[reviews.otherwise]}"
 
@@ -270,6 +273,7 @@ def review_as_json(reviews: ReviewStages) -> dict[str, Any]:
             "timeout": stage.timeout,
             "waits": stage.here,
             "late_verdict": stage.late,
+            "approvals": stage.approvals,
         }
         for stage in reviews.stages
     ]

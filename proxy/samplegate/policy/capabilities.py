@@ -259,7 +259,8 @@ def unsolicited(
 
     They pass only if the client could have been asked: every rule forwards without ``verify`` (there is no request to
     check them against), and for each kind, a rule forwards a class that this client declared. No rule may depend on
-    groups or claims that cannot be judged. Otherwise they are refused if a rule may deny, else stripped.
+    groups or claims that cannot be judged, or on arguments. Otherwise they are refused if a rule may deny, else
+    stripped.
     """
     who = Asker(server, identity.name, "modern", call, identity)  # unsolicited answers exist only in the modern era
     rules: dict[Class, list[Rule]] = {
@@ -272,10 +273,20 @@ def unsolicited(
         return "refuse"
     if not all(isinstance(rule, ForwardRule) and not rule.verify for rule in every):
         return "strip"
-    if any(_doubts_identity(compiled, who, class_) for class_ in _CLASSES):
+    if any(_doubts_identity(compiled, who, class_) or _asks_arguments(compiled, who, class_) for class_ in _CLASSES):
         return "strip"
     asked = {_kind_of(class_) for class_, some in rules.items() if some and _declared(class_, client)}
     return "pass" if asked and asked >= kinds else "strip"
+
+
+def _asks_arguments(compiled: CompiledPolicy, who: Asker, class_: Class) -> bool:
+    """Whether a rule that a request of the class may reach depends on the call's arguments, which are not looked at
+    here."""
+    known = _known(who, class_)
+    return any(
+        entry.matcher.names_arguments and not entry.rule.shadow and entry.holds(known) is not False
+        for entry in compiled.entries
+    )
 
 
 def _doubts_identity(compiled: CompiledPolicy, who: Asker, class_: Class) -> bool:

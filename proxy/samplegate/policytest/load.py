@@ -210,9 +210,9 @@ def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
         )
     if asked.verdict is not None and asked.votes is not None:
         yield ("votes",), "verdict is also set; keep one of the two"
-    given: list[tuple[tuple[str, ...], Verdict | None]] = [(("verdict",), asked.verdict)]
-    given += [(("votes", name), vote) for name, vote in (asked.votes or {}).items()]
-    for place, said in given:
+    given: dict[tree.Path, Verdict | None] = {("verdict",): asked.verdict}
+    given.update({("votes", name): vote for name, vote in (asked.votes or {}).items()})
+    for place, said in given.items():
         if not isinstance(said, Said) or (said.answer is None) != (said.edits is None):
             continue
         yield (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 SCHEMA: Final = "samplegate"
-VERSION: Final = "0002"
+VERSION: Final = "0003"
 """The newest revision in ``migrations/versions``, which this release uses."""
 _LOCK: Final = 0x73616D706C656761  # "samplega": the key of the lock that migrations hold until their commit
 _EXISTS: Final = (

@@ -521,8 +521,8 @@ class Exchange:
         """Withdraw the round of a cancelled call; None if the call is with the server, which then must be notified."""
         if pending.round is None:
             return None
-        if pending.task is not None:
-            return self.tasks.cancelled(pending)
+        if (held := self.tasks.cancelled(pending)) is not None:
+            return held
         if self.pauses.over(pending.round) is not None:
             return []
         return None if self.open.pop(pending.round, None) is None else [Withdraw(pending.round)]

@@ -56,7 +56,7 @@ from samplegate.protocol.session_state import (
     with_client_id,
 )
 from samplegate.protocol.task_state import Found
-from samplegate.protocol.tasks import NOTIFICATIONS
+from samplegate.protocol.tasks import NOTIFICATIONS, Tasks
 
 MAX_BATCH: Final = 1000  # elements
 NESTED_BATCH: Final = Malformed("nested batches are not allowed")
@@ -252,7 +252,9 @@ class Cancellations(msgspec.Struct, eq=False):
                 ToClient(on if on in self.state.inflight.streams else self.routes.request(stream), f.raw, cancels=id)
             ]
         pending = self.state.inflight.wire.get(id)
-        return _unmatched("server") if pending is None else self._clients_own(pending, f)
+        if pending is None or self.exchange.tasks.is_own(pending):
+            return _unmatched("server")
+        return self._clients_own(pending, f)
 
     def _clients_own(self, pending: Pending, f: Frame) -> Effects:
         ends = pending.method == LISTEN
@@ -279,6 +281,7 @@ class Rejections(msgspec.Struct, eq=False):
 
     state: SessionState
     pushes: Pushes
+    tasks: Tasks
     passed: PassThrough
 
     def refused(self, side: Side, stream: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
@@ -325,6 +328,9 @@ class Rejections(msgspec.Struct, eq=False):
         pending = self.state.inflight.wire.get(id)
         if pending is None or pending.round is not None:  # already answered: its round decides
             return []
+        if self.tasks.is_own(pending):
+            self.tasks.forget(pending)
+            return []
         self.state.inflight.remove(pending)
         return [
             ToClient(
@@ -355,7 +361,7 @@ class Session:
         self.url_errors = UrlErrors(state)
         self.handshake = Handshake(state)
         self.passed = PassThrough()
-        self._refusing = Rejections(state, self.pushes, self.passed)
+        self._refusing = Rejections(state, self.pushes, self.exchange.tasks, self.passed)
         self._cancelling = Cancellations(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
         self.exchange.own.cancel = lambda pending: self._cancelling.call(pending, None)
         self._modern_seen = False
@@ -513,9 +519,10 @@ class Session:
 
         We never repeat a call, because its progress at the server is unknown.
         """
-        waiting = list(self.state.inflight.asked.values())
-        for pending in waiting:
+        inflight = list(self.state.inflight.asked.values())
+        for pending in inflight:
             self.state.inflight.remove(pending)
+        waiting = [pending for pending in inflight if not self.exchange.tasks.is_own(pending)]
         return [ToClient(p.stream, frames.error(p.id, results.INTERNAL, self.state.end_reason), True) for p in waiting]
 
     # -- from the client
@@ -610,7 +617,7 @@ class Session:
 
     def _server_answers(self, pending: Pending, f: Frame) -> Effects:
         held: Effects | None = None
-        if pending.task is not None and pending.stream == INTERNAL:
+        if self.exchange.tasks.is_own(pending):
             return self.exchange.tasks.confirmed(pending, f)
         if f.kind == "error":
             held = self.url_errors.arrive(pending, f)

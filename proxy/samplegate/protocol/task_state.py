@@ -25,7 +25,9 @@ MAX_ID: Final = 1024  # characters of a task's ID; real ones have 36
 MAX_TASK_KEYS: Final = 256
 """Requests in the life of one task; real ones have one to three."""
 MAX_TASK_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the open requests and unconfirmed answers of one task."""
+"""Bytes of the keys, the open requests and the unconfirmed answers of one task."""
+MAX_MEMBER: Final = 256
+"""Bytes of a time or a number of a task that is kept."""
 CLAIM: Final = 60.0
 """Seconds for which a claim lasts unless it is renewed: after a kill, another process continues this much later."""
 FOREVER: Final = 7 * 86_400.0
@@ -60,6 +62,11 @@ class TaskKey(msgspec.Struct, omit_defaults=True):
     """The end of the rule's timeout for the client, in Unix seconds."""
     response: str = ""
     """The answer for the server, raw JSON, until it is confirmed."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server has its answer, or will get it."""
+        return self.state in ("answered", "done")
 
     def claim(self, owner: str, now: float) -> None:
         """Claim it for a session, until the claim is renewed or expires."""
@@ -144,11 +151,11 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     def end(self, members: Mapping[str, Any], now: float) -> None:
         """End the task with these members, such as a status and a result."""
         self.ended = rawjson.dump({"lastUpdatedAt": timestamp(now), **members}).decode()
-        self.keys = {key: TaskKey(one.digest, "done") for key, one in self.keys.items()}
+        self.keys = {}
 
     def size(self) -> int:
         """Bytes of what is kept for its requests."""
-        return sum(len(one.entry) + len(one.response) for one in self.keys.values())
+        return sum(len(key) + len(one.entry) + len(one.response) for key, one in self.keys.items())
 
 
 Change: TypeAlias = Callable[[TaskRecord, float], bool]
@@ -267,6 +274,8 @@ class Claims(msgspec.Struct):
 
     seen: Snapshot
     owner: str
+    running: frozenset[str] = frozenset()
+    """Keys on which the session still works. Its claims may have expired: the machine slept, or the store failed."""
     new: list[str] = []
     """Claimed here: nobody works on them."""
     again: list[str] = []
@@ -279,7 +288,7 @@ class Claims(msgspec.Struct):
     def __call__(self, record: TaskRecord, now: float) -> bool:
         """See ``Change``."""
         self.new, self.again, self.unconfirmed, self.fault = [], [], [], ""
-        if record.ended or record.cancelled:
+        if not record.is_open:
             return False
         if self.seen.status in TERMINAL:
             record.over, record.keys = True, {key: TaskKey(one.digest, "done") for key, one in record.keys.items()}
@@ -313,7 +322,9 @@ class Claims(msgspec.Struct):
 
     def _continue(self, key: str, known: TaskKey, now: float) -> None:
         """Continue with a key whose process has not renewed its claim."""
-        if known.state == "deciding":
+        if known.owner == self.owner and key in self.running:
+            known.claim(self.owner, now)
+        elif known.state == "deciding":
             known.claim(self.owner, now)
             self.new.append(key)
             if known.paid:
@@ -390,4 +401,6 @@ def ended(record: TaskRecord, is_result: bool) -> bytes:
 def kept_members(found: rawjson.Object) -> str:
     """The members of a created task that stay the same, raw JSON."""
     names = ("taskId", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs")
-    return rawjson.object_of({name: bytes(found.members[name]) for name in names if name in found.members}).decode()
+    kept = {name: bytes(found.members[name]) for name in names if name in found.members}
+    short = {name: raw for name, raw in kept.items() if name == "taskId" or len(raw) <= MAX_MEMBER}
+    return rawjson.object_of(short).decode()

@@ -23,6 +23,7 @@ from samplegate.protocol.own_tasks import OwnTasks
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ROOTS, Origin
 from samplegate.protocol.rounds import (
+    Close,
     Effects,
     ForwardRound,
     Note,
@@ -34,7 +35,18 @@ from samplegate.protocol.rounds import (
     ToClient,
     Withdraw,
 )
-from samplegate.protocol.session_state import INTERNAL, LISTEN, MAX_KEPT, Pending, Routes, SessionState, with_client_id
+from samplegate.protocol.session_state import (
+    ENTRY,
+    INTERNAL,
+    LISTEN,
+    MAX_KEPT,
+    Pending,
+    Routes,
+    SessionState,
+    parsed_size,
+    to_float,
+    with_client_id,
+)
 from samplegate.protocol.task_state import (
     CLAIM,
     INPUT_REQUIRED,
@@ -66,10 +78,14 @@ MAX_LATEST: Final = 256
 """Notifications of tasks that are kept, because their requests may be shown later."""
 MAX_LATEST_BYTES: Final = 64 * 1024
 """Bytes of one of these."""
+MAX_OWN: Final = 256
+"""Requests of the gate's own that a server may leave unanswered. Beyond that, the gate no longer waits for the oldest.
+"""
 UNKNOWN: Final = "unknown task"
 RENEW: Final = 4  # beats of a round (of 5 s) between two renewals of its claims
 _OF_PARAMS: Final = frozenset({"taskId", "inputResponses", META})
 _SUBSCRIBED: Final = frozenset({"taskIds"})
+_OF_ERRORS: Final = frozenset({"code", "message", "data"})
 _REQUIRED: Final = rawjson.dump({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
 _EMPTY: Final = b'{"resultType":"complete"}'
 
@@ -85,6 +101,8 @@ class TaskRound(msgspec.Struct, eq=False):
     entries: Mapping[str, bytes]
     update: Pending | None = None
     beats: int = 0
+    size: int = 0
+    """Bytes counted for the round, among those of pushed requests: the server chooses how much it asks."""
 
 
 class Tasks:
@@ -126,19 +144,28 @@ class Tasks:
         then: Continuation,
         change: Change = unchanged,
         create: TaskRecord | None = None,
+        *,
+        goes_on: bool = False,
     ) -> Effects:
-        """A step for a client's request, which waits for it unless it is cancelled."""
+        """A step for a client's request, which waits for it unless it is cancelled. ``goes_on``: what the step has
+        changed counts even then, so ``then`` is called. It must look whether the client still waits (``_waits``).
+        """
 
         def resume(found: Found) -> Effects:
-            if pending.round != token:
+            if pending.round == token:
+                pending.round = None
+            elif not goes_on:
                 return []
-            pending.round = None
             return then(found)
 
         effects = self._step(id, resume, change, create)
         token = next(effect.token for effect in effects if isinstance(effect, TaskStep))
         pending.round = token
         return effects
+
+    def _waits(self, pending: Pending) -> bool:
+        """Whether the client still waits for the answer to its request."""
+        return self._state.inflight.asked.get((pending.stream, pending.id)) is pending
 
     def _own_record(self, found: Found, caller: str) -> TaskRecord | None:
         return found if isinstance(found, TaskRecord) and found.caller == caller else None
@@ -153,7 +180,7 @@ class Tasks:
             return "the server turned the call into a task, but tasks were not offered: the client declared none here"
         if pending.call is None or pending.call.method != "tools/call":
             return "the server turned a request into a task that is not a tools/call"
-        made = snapshot(f.object, 0)
+        made = _account(f.object, 0)
         if made.status == INPUT_REQUIRED and made.entries:
             return "the server asked for input in the result that creates a task"
         pending.key = pending.key or state.new_round()
@@ -162,6 +189,8 @@ class Tasks:
             text, meta = None if params is None else params.decode(), _envelope(pending.params)
         except UnicodeDecodeError:
             return "the params of a call that becomes a task are not UTF-8"
+        if len(meta) > MAX_KEPT:
+            return "the _meta of a call that becomes a task is too large"
         record = TaskRecord(
             str(state.new_id()),
             pending.identity,
@@ -186,15 +215,18 @@ class Tasks:
             return True
 
         def then(found: Found) -> Effects:
-            if not isinstance(found, TaskRecord) or found.token != record.token:
-                fault = found if isinstance(found, str) else "the server uses the ID of another task"
-                return [*self._cancel_at_server(record, made.id), *self._fail(pending, fault)]
+            waits = self._waits(pending)
+            if isinstance(found, TaskRecord) and found.token != record.token:  # that task goes on
+                return self._fail(pending, "the server uses the ID of another task") if waits else []
+            if not waits or not isinstance(found, TaskRecord):  # nobody learns of the task
+                failed = self._fail(pending, found or UNKNOWN) if waits and not isinstance(found, TaskRecord) else []
+                return [*self._cancel_at_server(record, made.id), *failed]
             state.inflight.remove(pending)
             line = with_client_id(pending, f)
             return [ToClient(pending.stream, line.raw, True, frame=line)]
 
         pending.task = made.id
-        return self._held(pending, made.id, then, keep, record)
+        return self._held(pending, made.id, then, keep, record, goes_on=True)
 
     def _fail(self, pending: Pending, fault: str) -> Effects:
         self._state.inflight.remove(pending)
@@ -224,8 +256,9 @@ class Tasks:
             return [self._unknown(pending)]
         if self._gate.is_own(id, pending.caller):
             return self._gate.request(pending, id, f)
-        if not passes:
-            return [self._unknown(pending)]
+        return self._about_servers_task(pending, id, f, params) if passes else [self._unknown(pending)]
+
+    def _about_servers_task(self, pending: Pending, id: str, f: Frame, params: rawjson.Object | None) -> Effects:
         pending.task = id
         pending.size += len(f.raw)
         if (full := self._state.call_fault(pending.size)) is not None:
@@ -236,18 +269,22 @@ class Tasks:
             return self._update(pending, id, f)
 
         def then(found: Found) -> Effects:
-            record = self._own_record(found, pending.caller)
-            self._state.inflight.remove(pending)
+            record, waits = self._own_record(found, pending.caller), self._waits(pending)
+            if waits:
+                self._state.inflight.remove(pending)
             if record is None:
-                return [self._unanswerable(pending, found)]
+                return [self._unanswerable(pending, found)] if waits else []
             if record.ended:
                 line = ended(record, True) if f.method == GET else _EMPTY
-                return [ToClient(pending.stream, frames.result(pending.id, line), True)]
-            pending.wire_id = client_id
+                return [ToClient(pending.stream, frames.result(pending.id, line), True)] if waits else []
             withdrawn = self._withdraw(id, pending.caller) if f.method == CANCEL else []
+            if not waits:
+                return [*withdrawn, *self._cancel_at_server(record, id)]
+            pending.wire_id = client_id
             return [*withdrawn, *self._state.send(pending, f, params)]
 
-        return self._held(pending, id, then, _cancelled if f.method == CANCEL else unchanged)
+        cancels = f.method == CANCEL
+        return self._held(pending, id, then, _cancelled if cancels else unchanged, goes_on=cancels)
 
     def _undeclared(self, pending: Pending) -> ToClient:
         line = frames.error(pending.id, MISSING_CAPABILITY, "Missing required client capability", _REQUIRED)
@@ -267,14 +304,20 @@ class Tasks:
         gone = [name for name, one in self.open.items() if (one.id, one.caller) == (id, caller)]
         out: Effects = []
         for name in gone:
-            update = self.open.pop(name).update
+            update = self.open[name].update
+            self._close(name)
             out.append(Withdraw(name))
             if update is not None:
                 out += self._acknowledge(update)
         return out
 
+    def _close(self, round: str) -> None:
+        closed = self.open.pop(round, None)
+        if closed is not None:
+            self._state.pushed -= closed.size
+
     def _acknowledge(self, update: Pending) -> Effects:
-        if self._state.inflight.asked.get((update.stream, update.id)) is not update:
+        if not self._waits(update):
             return []
         self._state.inflight.remove(update)
         return [ToClient(update.stream, frames.result(update.id, _EMPTY), True)]
@@ -295,6 +338,8 @@ class Tasks:
         if not all(id is not None and len(id) <= MAX_ID for id in ids):
             raise Malformed("taskIds is not a list of IDs")
         pending.size += len(f.raw)
+        if (full := self._state.call_fault(pending.size)) is not None:
+            return self._state.refusal(pending, full)
         client_id, pending.wire_id = pending.wire_id, self._state.new_id()
         self._state.enter(pending)
         # the gate notifies of none of its own tasks: its clients poll
@@ -348,6 +393,8 @@ class Tasks:
         def then(found: Found) -> Effects:
             record = self._own_record(found, pending.caller)
             if record is None:
+                if not self._waits(pending):
+                    return []
                 self._state.inflight.remove(pending)
                 return [self._unanswerable(pending, found)]
             dropped = len(given) - len(accepted)
@@ -359,42 +406,54 @@ class Tasks:
             replies = {key: given[key] for key in accepted}
             return [*notes, *self._open(record, id, entries, replies=replies, update=pending)]
 
-        return self._held(pending, id, then, accept)
+        return self._held(pending, id, then, accept, goes_on=True)
 
     # -- what the server says of a task
     # ------------------------------------------------------------------------------------------------------------------
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
         """Handle the server's answer to a client's request of the extension; None if it passes on."""
-        if pending.method != GET or pending.task is None or f.kind != "result":
+        if pending.task is None or f.kind != "result":
             return None
-        seen = snapshot(f.object, server_requests.MAX_KEYS)
+        if pending.method != GET:
+            if server_requests.result_type(f.object) in (INPUT_REQUIRED, "task"):
+                raise Malformed("it is not an acknowledgment")
+            return None
+        seen = _account(f.object, server_requests.MAX_KEYS)
         if rawjson.string(f.object.raw("resultType")) not in (None, "complete") or seen.id != pending.task:
             raise Malformed("it is not the task that was asked for")
         if seen.status not in TERMINAL and seen.status != INPUT_REQUIRED:
             return None
-        claims = Claims(seen, self._state.token)
+        claims = self._claims(seen, pending.caller)
 
         def then(found: Found) -> Effects:
-            record = self._own_record(found, pending.caller)
-            self._state.inflight.remove(pending)
+            record, waits = self._own_record(found, pending.caller), self._waits(pending)
+            if waits:
+                self._state.inflight.remove(pending)
             if record is None:
-                return [self._unanswerable(pending, found)]
+                return [self._unanswerable(pending, found)] if waits else []
+            if not waits:
+                return self._claimed(record, claims)
             shown = view(record, seen, pending.client)
             line = with_client_id(pending, f if shown is seen.object else f.changed(payload=shown))
             return [ToClient(pending.stream, line.raw, True, frame=line), *self._claimed(record, claims)]
 
-        return self._held(pending, seen.id, then, claims)
+        return self._held(pending, seen.id, then, claims, goes_on=True)
 
     def notified(self, stream: int, f: Frame) -> Effects:
         """Handle a server's notification of a task, which passes only on a listen of the task's caller."""
         listen = self._routes.listen_of(stream, f)
         if not self._state.tasks or listen is None or listen.method != LISTEN or not listen.client.tasks:
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to the server"})]  # R108
-        seen = snapshot(_bare(f.object), server_requests.MAX_KEYS)
-        claims = Claims(seen, self._state.token)
+        seen = _account(_bare(f.object), server_requests.MAX_KEYS)
+        claims = self._claims(seen, listen.caller)
+        size = ENTRY + len(f.raw)
+        if (full := self._state.push_fault(size)) is not None:  # the client can poll
+            return [Note("frame.refused", {"side": "server", "fault": full})]
+        self._state.pushed += size
 
         def then(found: Found) -> Effects:
+            self._state.pushed -= size
             record = self._own_record(found, listen.caller)
             if record is None:
                 note = {"server": self._state.server, "method": f.method[:100]}
@@ -403,6 +462,10 @@ class Tasks:
             return [*self._notify(listen, record, seen, f), *self._claimed(record, claims)]
 
         return self._step(seen.id, then, claims)
+
+    def _claims(self, seen: Snapshot, caller: str) -> Claims:
+        own = (one.entries for one in self.open.values() if (one.id, one.caller) == (seen.id, caller))
+        return Claims(seen, self._state.token, frozenset(key for entries in own for key in entries))
 
     def _keep_latest(self, listen: Pending, seen: Snapshot, f: Frame) -> None:
         self._latest.pop((listen.number, seen.id), None)
@@ -509,7 +572,11 @@ class Tasks:
             until=record.expires - state.epoch,
             task=id,
         )
-        self.open[round.id] = TaskRound(id, record.caller, round, entries, update)
+        size = ENTRY + len(params or b"") + parsed_size(item.params for item in items.values())
+        if update is None and (full := state.push_fault(size)) is not None:  # tried again once the claims have expired
+            return [Note("call.failed", {"server": state.server, "method": record.call.method, "fault": full})]
+        state.pushed += size
+        self.open[round.id] = TaskRound(id, record.caller, round, entries, update, size=size)
         if update is not None:
             update.round = round.id
         return [Open(round)]
@@ -541,7 +608,7 @@ class Tasks:
         ids = {key: one.decision_id for key, one in seen.items() if key in rest}
 
         def then(found: Found) -> Effects:
-            self.open.pop(round, None)
+            self._close(round)
             record = self._own_record(found, task.caller)
             if record is None or not record.is_open:
                 return []
@@ -558,7 +625,8 @@ class Tasks:
 
         def keep(record: TaskRecord, now: float) -> bool:
             nonlocal kept
-            own = [record.keys[key] for key in task.entries if key in record.keys and record.keys[key].owner == owner]
+            found = [record.keys.get(key) for key in task.entries]
+            own = [one for one in found if one is not None and one.owner == owner and not one.is_settled]
             kept = record.is_open and len(own) == len(task.entries)
             if not kept:
                 return False
@@ -575,7 +643,7 @@ class Tasks:
             return True
 
         def then(found: Found) -> Effects:
-            self.open.pop(round, None)
+            self._close(round)
             out = [] if task.update is None else self._acknowledge(task.update)
             record = self._own_record(found, task.caller)
             if record is None:
@@ -637,19 +705,26 @@ class Tasks:
         pending = Pending(INTERNAL, own, own, method, 0.0, modern=True, revision=record.revision, client=record.client)
         pending.task, pending.identity, pending.answers = id, record.identity, keys
         params = rawjson.object_of({"taskId": rawjson.dump(id), **more, META: record.meta.encode()})
-        before = self._own.pop((f"{method} {sorted(keys)}", id), None)
-        if before is not None:
-            state.abandon(before)
-        self._own[f"{method} {sorted(keys)}", id] = pending
+        name = f"{method} {sorted(keys)}", id
+        over = [name] if name in self._own else []
+        if not over and len(self._own) >= MAX_OWN:
+            over = [next(iter(self._own))]
+        out: Effects = [effect for one in over for effect in self._give_up(one)]
+        self._own[name] = pending
         line = frames.request(own, method, params)
         pending.size += len(line)
         state.enter(pending)
-        return [state.to_server(pending, line)]
+        return [*out, state.to_server(pending, line)]
+
+    def _give_up(self, name: tuple[str, str]) -> Effects:
+        """Stop waiting for the server to confirm a request. An update is sent again with a later snapshot."""
+        pending = self._own.pop(name)
+        self._state.abandon(pending)
+        return [Close(pending.number)] if self._state.streams else []
 
     def confirmed(self, pending: Pending, f: Frame) -> Effects:
         """Handle the server's answer to a request of the gate's own."""
-        self._state.inflight.remove(pending)
-        self._own = {name: one for name, one in self._own.items() if one is not pending}
+        self.forget(pending)
         if f.kind == "error":
             fields = {"server": self._state.server, "method": pending.method, "fault": f"error {f.code}"}
             return [Note("call.failed", fields)]
@@ -669,14 +744,23 @@ class Tasks:
     # ------------------------------------------------------------------------------------------------------------------
 
     def cancelled(self, pending: Pending) -> Effects | None:
-        """Forget a client's request that waits for the store or for its round; None if it is with the server.
+        """Forget a client's request that waits for the store or for its round; None if it waits for something else.
 
         The client's answers in it have been accepted, so their round goes on.
         """
-        if pending.task is None or pending.round is None:
+        if pending.round not in self._steps and pending.round not in self.open:
             return None
         pending.round = None
         return []
+
+    def is_own(self, pending: Pending) -> bool:
+        """Whether a request is the gate's own: what concerns it is not for the client."""
+        return pending.task is not None and pending.stream == INTERNAL
+
+    def forget(self, pending: Pending) -> None:
+        """Forget a request of the gate's own that has its answer, or one that cannot be read."""
+        self._state.inflight.remove(pending)
+        self._own = {name: one for name, one in self._own.items() if one is not pending}
 
     def end(self) -> list[str]:
         """Clear the state after a side has ended for good, and return the rounds that were open."""
@@ -694,6 +778,21 @@ def _cancelled(record: TaskRecord, _now: float) -> bool:
 
 def _without_tasks(params: rawjson.Object, asked: rawjson.Object) -> rawjson.Object:
     return params.changed({"notifications": bytes(asked.changed({"taskIds": None}).text)})
+
+
+def _account(found: rawjson.Object, most: int) -> Snapshot:
+    """A snapshot. Raises Malformed if the end in it asks for something, because clients may take it for the call's."""
+    seen = snapshot(found, most)
+    result, error = found.inner("result"), found.inner("error")
+    if result is not None and server_requests.result_type(result) in (INPUT_REQUIRED, "task"):
+        raise Malformed("the result in a task is not the end of its call")
+    if error is not None:
+        if strictjson.second_reading(error.members, _OF_ERRORS) is not None:
+            raise Malformed("the error in a task has a member that resembles a protocol member")
+        code = error.raw("code")
+        if code is not None and to_float(code) in (None, server_requests.URL_ELICITATION_REQUIRED):
+            raise Malformed("the error in a task asks for a URL elicitation, or has no number as its code")
+    return seen
 
 
 def _bare(params: rawjson.Object) -> rawjson.Object:

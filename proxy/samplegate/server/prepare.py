@@ -156,9 +156,8 @@ def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     remedy = "rename it, or add a rule for it"
     unmatched = [unmatched_server(rules.compiled, name, remedy, others=settings.servers) for name in settings.servers]
     found = [what for what in unmatched if what is not None]
-    named = rules.compiled.identity_names
+    named, reviewers = rules.compiled.identity_names, rules.policy.policy.reviewers
     found += caller_warnings(settings.callers, groups=named.groups, claims=bool(named.claims))
-    reviewers = rules.policy.policy.reviewers
     found += approval_warnings(settings.people, reviewers)
     if not settings.callers.required:
         found += [

@@ -9,9 +9,11 @@ from typing import Any, Final, Literal
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from samplegate.reviews.review import Also, Edits, Review, Verdict, Vote
 from tests.acceptance.browser.conftest import Site, Watched
 from tests.fakes import page_reviews as shown
 from tests.fakes.reviewers_listener import OPS
+from tests.fakes.reviews import NOW
 from tests.paths import TESTS
 
 pytestmark = pytest.mark.timeout(180)
@@ -32,6 +34,17 @@ def faults(page: Page) -> list[str]:
         for each in found["violations"]
         for node in each["nodes"]
     ]
+
+
+def voted(name: str) -> Review:
+    """A review that this person has edited, and that needs more approvals."""
+    votes = [
+        Vote(by=name, how=how, verdict="approve", at=NOW, digest="sha256:d", void=how == "webhook", reason="fine")
+        for how in ("webhook", "page")
+    ]
+    proposal = Verdict(word="approve", edits=Edits(max_tokens=7))
+    also = {"groups": ("ops",), "also": (Also(name),), "also_from": NOW + 60}
+    return shown.sampling(id="rv_voted", approvals=3, votes=tuple(votes), proposal=proposal, **also)
 
 
 class Looked:
@@ -55,8 +68,9 @@ def test_axe_finds_nothing_on_lists_and_reviews(page: Page, site: Site, watched:
     looked = Looked(page)
     page.goto("/reviews")
     looked.at("nothing waits")
-    site.open(*(make() for make in REVIEWS))
-    for path in ["/reviews", "/reviews/history", *(f"/reviews/{make().id}" for make in REVIEWS), "/reviews/rv_nothing"]:
+    site.open(*(make() for make in REVIEWS), voted("ann"))
+    ids = [*(make().id for make in REVIEWS), "rv_voted"]
+    for path in ["/reviews", "/reviews/history", *(f"/reviews/{id}" for id in ids), "/reviews/rv_nothing"]:
         page.goto(path)
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         looked.at(path)
@@ -96,13 +110,20 @@ def test_nothing_stands_beyond_the_edge_of_the_screen(page: Page, site: Site) ->
     long = "x" * 3_000
     site.open(*(make(server=f"server-{long[:150]}", caller=long[:150]) for make in REVIEWS))
     site.open(
+        voted(long[:100]),
         shown.sampling(
             id="rv_long",
             arguments={long: long},
             params={"messages": [{"role": "user", "content": shown.text(long)}], "maxTokens": 5},
-        )
+        ),
     )
-    for path in ["/reviews", "/reviews/history", "/reviews/rv_long", *(f"/reviews/{make().id}" for make in REVIEWS)]:
+    for path in [
+        "/reviews",
+        "/reviews/history",
+        "/reviews/rv_long",
+        "/reviews/rv_voted",
+        *(f"/reviews/{make().id}" for make in REVIEWS),
+    ]:
         page.goto(path)
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         for width in (1920, 768, 320):

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from samplegate.reviews.review import Verdict
+from samplegate.reviews.web.context import Person
 from tests.acceptance.browser.conftest import Site
 from tests.fakes import page_reviews as shown
 from tests.fakes.page_reviews import FILLED
@@ -234,3 +235,50 @@ def test_a_form_of_every_kind_of_field_is_corrected_and_sent(page_of: Pages, sit
     page.get_by_role("button", name="Accept and send").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
     assert {"action": "accept", "content": FILLED} == verdict(site, review.id).result
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_second_person_approves_exactly_what_the_first_one_filled_in(
+    page_of: Callable[..., Page], site: Site, width: int
+) -> None:
+    """The first person's page follows without a reload. On a phone, the version is in the bar."""
+    site.listener.people["sg_ben"] = Person("ben", "reviewer", ("ops",))
+    fields = {"host": {"type": "string"}, "port": {"type": "integer"}}
+    review = shown.form(fields, approvals=2)
+    site.open(review)
+    ann, ben = page_of(), page_of("sg_ben", viewport={"width": width, "height": 800})
+    ann.goto(f"/reviews/{review.id}")
+    expect(ann.locator("#standing")).to_contain_text("0 of 2 approvals")
+    ann.get_by_label("host").fill("db")
+    ann.get_by_label("port").fill("80")
+    ann.get_by_role("button", name="Accept and send").click()
+    expect(ann.locator("#standing")).to_contain_text("1 of 2 approvals: ann")
+    ben.goto(f"/reviews/{review.id}")
+    expect(ben.get_by_label("host")).to_have_value("db")
+    expect(ben.get_by_role("heading", name="Version to approve")).to_be_visible()
+    ben.get_by_role("button", name="Approve this version").and_(ben.locator(":visible")).first.click()
+    expect(ben.locator("#standing")).to_contain_text("Answered by ann, ben")
+    expect(ann.locator("#standing")).to_contain_text("Answered by ann, ben")
+    assert {"host": "db", "port": 80} == (verdict(site, review.id).result or {})["content"]
+
+
+def test_edits_that_are_prefilled_enable_the_button_that_approves_them(
+    page_of: Callable[..., Page], site: Site
+) -> None:
+    site.listener.people["sg_ben"] = Person("ben", "reviewer", ("ops",))
+    review = shown.sampling(approvals=2)
+    site.open(review)
+    ann, ben = page_of(), page_of("sg_ben")
+    ann.goto(f"/reviews/{review.id}")
+    ann.locator("#edit summary").click()
+    ann.get_by_label("Max tokens").fill("7")
+    ann.get_by_role("button", name="Approve with edits").and_(ann.locator(":visible")).first.click()
+    expect(ann.locator("#standing")).to_contain_text("1 of 2 approvals: ann")
+    ben.goto(f"/reviews/{review.id}")
+    expect(ben.get_by_label("Max tokens")).to_have_value("7")
+    expect(ben.get_by_role("button", name="Approve", exact=True)).to_be_disabled()
+    ben.get_by_role("button", name="Approve with edits").and_(ben.locator(":visible")).first.click()
+    expect(ben.locator("#standing")).to_contain_text("Approved by ann, ben")
+    edits = verdict(site, review.id).edits
+    assert edits is not None
+    assert 7 == edits.max_tokens

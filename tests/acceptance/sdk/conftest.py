@@ -28,7 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def installed() -> None:
     """Check that the counterparts' environments are installed."""
     words = [*(one.words for one in peers.servers().values()), *(one.words for one in peers.clients().values())]
-    missing = sorted({line[0] for line in words if not Path(line[0]).exists()})
+    needed = {peers.environment("fastmcp"), *(line[0] for line in words)}
+    missing = sorted(line for line in needed if not Path(line).exists())
     if missing or not peers.EVERYTHING.exists():
         pytest.fail(
             f"tests/acceptance/sdk: {', '.join(missing) or peers.EVERYTHING} is missing; run 'make counterparts'"

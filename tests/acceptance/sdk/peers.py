@@ -32,9 +32,14 @@ END: Final = "-- end of the session --"  # a client that has several sessions wr
 EVERYTHING: Final = HERE / "node_modules" / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
 
 
+def environment(name: str) -> str:
+    """The Python interpreter of an environment."""
+    return str(HERE / ".envs" / name / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
+
+
 def sdk(number: int) -> str:
     """The Python interpreter of one of the SDK environments."""
-    return str(HERE / ".envs" / f"sdk{number}" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
+    return environment(f"sdk{number}")
 
 
 @dataclass(frozen=True)

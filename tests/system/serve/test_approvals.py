@@ -95,10 +95,8 @@ async def test_an_approval_outlives_a_daemon_that_is_killed_before_the_second(tm
 async def test_a_webhook_and_a_person_are_two_and_others_are_asked_after_a_time(tmp_path: Path) -> None:
     yes = json.dumps({"verdict": "answer", "by": "bot", **ACCEPTED}).encode()
     async with endpoint(ok(yes)) as hook, endpoint() as lead:
-        reviewers = (
-            "{ops: {timeout: TIMEOUT, approvals: 2, after: 1s, also: [lead],"
-            f' webhook: {{url: "{hook.url}", secret_file: hook.key}}}}, lead: {{webhook: {{url: "{lead.url}", secret_file: hook.key}}}}}}'
-        )
+        ops, leads = (f'webhook: {{url: "{to.url}", secret_file: hook.key}}' for to in (hook, lead))
+        reviewers = f"{{ops: {{timeout: TIMEOUT, approvals: 2, after: 1s, also: [lead], {ops}}}, lead: {{{leads}}}}}"
         policy = POLICY.replace("{ops: {timeout: TIMEOUT}}", reviewers)
         (tmp_path / "hook.key").write_text("whsec_" + base64.b64encode(bytes(32)).decode())
         more = {"webhook_networks": ["127.0.0.0/8"], "policy": policy}

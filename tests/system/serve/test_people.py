@@ -62,6 +62,10 @@ def test_groups_and_callers_of_a_person_come_from_the_settings() -> None:
 HOOK = Webhook(url="https://hooks.example.com/x", secret_env="S")
 NEEDS = "people: the reviewer ops needs {} approvals, but {} may decide for it{}; add users, or lower approvals"
 PROGRAM = ", and all programs together give one"
+GROUPLESS = (
+    "people: no user is in the groups of the reviewer ops (leads); only a webhook, a command or `samplegate reviews`"
+    " can decide"
+)
 ANN, BEN = token("ann", "one", "reviewer", "ops"), token("ben", "two", "reviewer", "legal")
 SHORT = [
     ((), Reviewer(), []),
@@ -75,10 +79,7 @@ SHORT = [
     (
         (ANN,),
         Reviewer(groups=["leads"]),
-        [
-            "people: no user is in the groups of the reviewer ops (leads); only a webhook, a command or"
-            " `samplegate reviews` can decide"
-        ],
+        [GROUPLESS],
     ),
     ((replace(ANN, groups=("leads",)),), Reviewer(groups=["board", "leads"]), []),
 ]

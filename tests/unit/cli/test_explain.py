@@ -341,7 +341,7 @@ def test_the_outcome_of_a_rule_that_answers_from_a_file(run: Run, write: Write, 
 PEOPLE = """\
 version: 1
 models: [{name: main, model: scripted, cases: talk.yaml}, {name: plain, model: scripted, cases: talk.yaml, accepts: []}]
-reviewers: {ops: {timeout: 10m}, desk: {late_verdict: 0s}}
+reviewers: {ops: {timeout: 10m}, desk: {late_verdict: 0s, approvals: 2}}
 rules:
   - {name: by hand, match: {kind: sampling, content_types: [image]}, effect: escalate, reviewer: ops, with: {models: [plain]}}
   - name: asks
@@ -383,7 +383,7 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
             "reviewer  ops reviews the request within 55s (the review itself expires after 10m); for 24h, a"
             " late decision answers the next identical request, once"
         ),
-        "reviewer  desk reviews the answer within 55s (the review itself expires after 15m)",
+        "reviewer  desk reviews the answer with 2 approvals within 55s (the review itself expires after 15m)",
         "timeout   without a decision, the request is denied",
         "model     1 main  max 43 input and 10 output tokens, $0.00",
         "advertised yes",
@@ -393,7 +393,8 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
 
 def test_a_form_that_a_person_fills_in_is_told_in_json_too(escalated: Run) -> None:
     told = json.loads(escalated(form(confirm="boolean"), "--tool", "x", "--era", "modern", "--json").out)
-    asks = [{"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 550.0, "late_verdict": 0.0}]
+    asked = {"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 550.0, "late_verdict": 0.0}
+    asks = [{**asked, "approvals": 2}]
     assert {"asks": asks, "on_timeout": "unanswered"} == told["review"]
     assert (
         "escalated: the answer from desk goes to the server in the gate's retry of the call; if rejected, the server"
@@ -419,7 +420,10 @@ def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
         '"maxTokens": 50', '"maxTokens": 50, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]'
     )
     told = escalated(request, "--server", "db").out
-    assert "reviewer  desk reviews the answer within 55s (the review itself expires after 15m)" in told.splitlines()
+    assert (
+        "reviewer  desk reviews the answer with 2 approvals within 55s (the review itself expires after 15m)"
+        in told.splitlines()
+    )
     assert (
         "after desk approves, the answer from main goes to the server as the reply to its request; otherwise the"
         " server gets"

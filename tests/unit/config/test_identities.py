@@ -58,8 +58,8 @@ def test_a_file_of_tokens_is_read_alike(
         ),
         "people": (
             (
-                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
-                " each separated by commas"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may"
+                " follow, each separated by commas"
             ),
             "is not a valid user name; use at most 64 letters, digits and . _ @ -",
         ),

@@ -17,6 +17,7 @@ ANN = f"{{tokens: [{{name: ann, role: admin, sha256: {A}}}]}}"
 HASH = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
 NAME = "is not a valid user name; use at most 64 letters, digits and . _ @ -"
 ADMIN = "cannot be combined with the role admin, which covers all reviewers; remove it, or choose another role"
+SAME = "give them all the same role, reviewers, groups and callers"
 NOBODY = (
     "names no reviewer, or one without a name; list reviewers of the policy, or leave them out to allow all of them"
 )
@@ -76,22 +77,22 @@ def test_a_variable_holds_the_whole_section(tmp_path: Path) -> None:
         (
             "ann",
             (
-                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
-                " each separated by commas"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may"
+                " follow, each separated by commas"
             ),
         ),
         (
             f"ann {A}",
             (
-                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
-                " each separated by commas"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may"
+                " follow, each separated by commas"
             ),
         ),
         (
             f"ann admin {A} a b c",
             (
-                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may follow,"
-                " each separated by commas"
+                "expected a name, a role and a SHA-256 hash, separated by spaces. Reviewers (or *) and groups may"
+                " follow, each separated by commas"
             ),
         ),
         (f"ann owner {A}", "has no valid role after the name; use one of viewer, reviewer, admin"),
@@ -149,7 +150,7 @@ def test_a_token_is_one_persons_and_a_name_is_one_person(tmp_path: Path) -> None
     (tmp_path / "people").write_text(f"ann viewer {A}\nben viewer {A}\ncleo viewer {B}\ncleo admin {C}\n")
     assert [
         "9: people: ann and ben have the same token; create one for each",
-        "9: people: 'cleo' has tokens with different rights; give them all the same role, reviewers, groups and callers",
+        f"9: people: 'cleo' has tokens with different rights; {SAME}",
     ] == problems("people: {tokens_file: people}\n", tmp_path)
     (tmp_path / "people").write_text(f"ann viewer {A}\nann viewer {B}\n")
     assert 2 == len(people("{tokens_file: people}", tmp_path).tokens)

@@ -221,6 +221,7 @@ def test_the_client_is_asked_only_what_it_declared(request_: Request, client: Cl
         ("strip", [DenyRule(name="d", match=Match(text="x"), shadow=True), AllowRule(name="a", match=SAMPLING)]),
         ("strip", [AllowRule(name="a", match=SAMPLING), *FORWARD]),
         ("refuse", [AllowRule(name="a", match=SAMPLING, otherwise="deny"), *FORWARD]),
+        ("strip", [ForwardRule(name="f", match=Match(arguments={"path": "a"})), *FORWARD]),
     ],
 )
 def test_answers_that_nobody_asked_for(expected: str, rules: list[Rule]) -> None:

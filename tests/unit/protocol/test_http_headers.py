@@ -171,6 +171,16 @@ def test_a_header_that_stands_twice_is_refused_even_if_both_agree(name: bytes) -
     assert "appears 2 times" in str(http_headers.check(twice, frame("tools/call", name="add")))
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_request_about_a_task_may_leave_the_name_out_but_not_name_another(method: str) -> None:
+    """fastmcp's client leaves it out."""
+    headers = {name: value for name, value in CALL.items() if name != "mcp_name"} | {"mcp_method": method}
+    assert http_headers.check(asgi(**headers), frame(method, taskId="t1")) is None
+    assert http_headers.check(asgi(**headers, mcp_name="t1"), frame(method, taskId="t1")) is None
+    wrong = http_headers.check(asgi(**headers, mcp_name="t2"), frame(method, taskId="t1"))
+    assert "the header Mcp-Name does not match the body" == wrong
+
+
 def test_a_name_that_the_body_lacks_is_a_mismatch_and_its_absence_is_none() -> None:
     without = {name: value for name, value in CALL.items() if name != "mcp_name"}
     assert http_headers.check(asgi(**without), frame("tools/call")) is None

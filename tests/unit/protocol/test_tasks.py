@@ -10,8 +10,10 @@ import pytest
 
 from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason
-from samplegate.protocol.rounds import Effect, Note, Open, Withdraw
-from samplegate.protocol.task_state import CLAIM, MAX_TASK_KEYS, TaskRecord, paying
+from samplegate.protocol.rounds import Close, Effect, Note, Open, Withdraw
+from samplegate.protocol.session_state import MAX_PUSH_BYTES
+from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, MAX_TASK_KEYS, TaskRecord, paying
+from samplegate.protocol.tasks import MAX_OWN
 from tests.fakes.dialogue import (
     ALLOW,
     ANSWER,
@@ -231,6 +233,36 @@ def test_a_server_that_floods_a_task_with_keys_ends_it() -> None:
     assert ("failed", []) == shown(d.poll(asks={"last": ask(form())}))
 
 
+def test_a_server_that_floods_a_task_with_long_keys_ends_it_and_leaves_nothing() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create(createdAt="2026" * 10_000)
+    for number in range(MAX_TASK_BYTES // 2**18 - 1):
+        d.settle(d.poll(asks={"k" * (2**18 - 8) + str(number): ask(form())}))
+    assert ("failed", []) == shown(d.poll(asks={"k" * (2**18 - 1): ask(form())}))
+    assert len(d.rows.rows["s", "task-1"][0]) < 2000
+
+
+def test_rounds_and_notifications_of_tasks_have_the_bounds_of_pushed_requests() -> None:
+    d = TaskDialogue(ALLOW)
+    d.create()
+    listening(d, "task-1")
+    big = ask(sample("x" * (MAX_PUSH_BYTES // 3)))
+    first = d.poll(asks={"a": big})
+    out = d.poll(asks={"b": big})
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert ["call.failed"] == [effect.event for effect in out if isinstance(effect, Note)]
+    d.settle(first)
+    d.rows.wall += CLAIM
+    assert {"b"} == one(d.poll(asks={"b": big}), Open).round.items.keys(), "there is room again"
+    d.is_slow = True
+    status = notified(**task("task-1", "working", statusMessage="x" * (MAX_PUSH_BYTES // 4)))
+    assert [] == d.server(status)
+    assert ["frame.refused"] == [effect.event for effect in d.server(status) if isinstance(effect, Note)]
+    d.client(modern(7, "tasks/cancel", ALL, taskId="task-1"))
+    d.go_on()
+    assert 0 == d.session.state.pushed
+
+
 def test_more_tasks_than_the_store_takes_are_refused() -> None:
     d = TaskDialogue(ANSWER, most=2)
     for number in range(2):
@@ -240,10 +272,12 @@ def test_more_tasks_than_the_store_takes_are_refused() -> None:
     assert ["task-2"] == [one["taskId"] for one in sent(out, "tasks/cancel")]
 
 
-def test_an_id_that_is_in_use_is_refused() -> None:
+def test_an_id_that_is_in_use_is_refused_and_its_task_goes_on() -> None:
     d = TaskDialogue(ANSWER)
     d.create()
-    assert "ID of another task" in to_client(d.create(call=2))[0]["error"]["message"]
+    out = d.create(call=2)
+    assert "ID of another task" in to_client(out)[0]["error"]["message"]
+    assert [] == sent(out, "tasks/cancel")
 
 
 def test_a_store_that_fails_refuses_the_task() -> None:
@@ -378,6 +412,16 @@ def test_a_running_round_keeps_its_claim() -> None:
     assert [] == [effect for effect in other.poll(asks={"k": ask(form())}) if isinstance(effect, Open)]
 
 
+def test_a_machine_that_slept_goes_on_with_its_own_round() -> None:
+    d = TaskDialogue(ALLOW)
+    d.create()
+    first = d.poll(asks={"k": ask(sample())})
+    step(d, paying("k", "t"))
+    d.rows.wall += CLAIM * 10
+    assert [] == [effect for effect in d.poll(asks={"k": ask(sample())}) if isinstance(effect, Open)]
+    assert 1 == len(sent(d.settle(first), "tasks/update"))
+
+
 # -- ends
 # ----------------------------------------------------------------------------------------------------------------------
 
@@ -402,6 +446,15 @@ def test_the_servers_end_withdraws_what_is_open_and_passes() -> None:
     assert ("completed", []) == shown(out)
     assert 1 == len([effect for effect in out if isinstance(effect, Withdraw)])
     assert ("completed", []) == shown(d.poll(status="completed", result={"content": []})), "until its ttl is over"
+
+
+def test_a_server_that_asks_after_the_end_of_a_task_is_not_decided() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create()
+    d.poll(status="completed", result={"content": []})
+    out = d.poll(asks={"k": ask(form())})
+    assert ("working", []) == shown(out)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
 
 
 def test_a_task_is_forgotten_after_its_ttl() -> None:
@@ -432,6 +485,125 @@ def test_an_invalid_task_fails_the_poll(wrong: dict[str, Any]) -> None:
     out = d.server(result(2, **{**task("task-1", "working", resultType="complete"), **wrong}))
     assert [-32603] == [frame["error"]["code"] for frame in to_client(out)]
     assert [] == [effect for effect in out if isinstance(effect, Open)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"resultType": "input_required", "inputRequests": {"k": ask(form())}, "requestState": "s"},
+        {"resultType": "complete", "inputRequests": {"k": ask(form())}},
+        task("task-1", "input_required", inputRequests={"k": ask(form())}),
+        {"resultType": "task", **task("task-2", "working")},
+        {"ResultType": "input_required", "inputRequests": {"k": ask(form())}},
+    ],
+)
+def test_the_answer_to_a_cancel_asks_the_client_nothing(answer: dict[str, Any]) -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.client(modern(2, "tasks/cancel", ALL, taskId="task-1"))
+    assert [-32603] == [frame["error"]["code"] for frame in to_client(d.server(result(2, **answer)))]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"status": "completed", "result": {"resultType": "input_required", "inputRequests": {"k": ask(form())}}},
+        {"status": "completed", "result": {"content": [], "inputRequests": {"k": ask(form())}}},
+        {"status": "completed", "result": {"resultType": "task", **task("task-2", "working")}},
+        {"status": "failed", "error": {"code": -32042, "message": "m", "data": {"elicitations": []}}},
+        {"status": "failed", "error": {"code": -32042.0, "message": "m"}},
+        {"status": "failed", "error": {"code": "-32042", "message": "m"}},
+        {"status": "failed", "error": {"code": -1, "Code": -32042, "message": "m"}},
+    ],
+)
+@pytest.mark.parametrize("way", ["tasks/get", "notifications/tasks", "tools/call"])
+def test_the_end_in_a_task_asks_the_client_nothing(way: str, end: dict[str, Any]) -> None:
+    d = TaskDialogue(FORWARD)
+    if way == "tools/call":
+        d.client(modern(1, "tools/call", ALL, name="x"))
+        out = d.server(result(1, **{**task("task-1", "working", resultType="task"), **end}))
+    else:
+        d.create()
+        d.client(modern(2, "tasks/get", ALL, taskId="task-1"))
+        listening(d, "task-1")
+        found = {**task("task-1", "working"), **end}
+        out = d.server(notified(**found) if way == "notifications/tasks" else result(2, **found))
+    assert ([] if way == "notifications/tasks" else [-32603]) == [frame["error"]["code"] for frame in to_client(out)]
+
+
+# -- a client that leaves while the store works
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def left(d: TaskDialogue, id: int) -> list[Effect]:
+    """The client cancels its request, and then the store is done."""
+    gone = d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+    assert [] == to_server(gone), "the server has not seen it"
+    d.is_slow = False
+    return d.go_on()
+
+
+def test_a_listen_that_was_cancelled_is_not_sent() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.is_slow = True
+    listening(d, "task-1")
+    assert [] == to_server(left(d, 9))
+    assert {} == d.session.state.inflight.asked
+
+
+def test_a_poll_that_was_cancelled_still_decides_what_it_found() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create()
+    d.client(modern(2, "tasks/get", ALL, taskId="task-1"))
+    d.is_slow = True
+    d.server(result(2, **task("task-1", "input_required", inputRequests={"k": ask(form())})))
+    out = left(d, 2)
+    assert [] == to_client(out)
+    assert 1 == len(sent(d.settle(out), "tasks/update"))
+
+
+def test_answers_that_were_accepted_count_although_their_request_was_cancelled() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.hand_on(d.poll(asks={"k": ask(form())}), "k")
+    d.is_slow = True
+    d.update(k=YES)
+    out = left(d, 3)
+    assert {"k"} == one(out, Open).round.items.keys()
+    done = d.settle(out)
+    assert ([], 1) == (to_client(done), len(sent(done, "tasks/update")))
+
+
+def test_a_cancel_counts_although_its_request_was_cancelled() -> None:
+    d = TaskDialogue(ANSWER)
+    d.create()
+    d.poll(asks={"k": ask(form())})
+    d.is_slow = True
+    d.client(modern(3, "tasks/cancel", ALL, taskId="task-1"))
+    out = left(d, 3)
+    assert ["task-1"] == [one["taskId"] for one in sent(out, "tasks/cancel")]
+    assert 1 == len([effect for effect in out if isinstance(effect, Withdraw)])
+    assert [] == to_client(out)
+
+
+def test_a_task_of_which_no_client_learned_is_cancelled() -> None:
+    d = TaskDialogue(ANSWER)
+    d.is_slow = True
+    d.create()
+    assert ["task-1"] == [one["taskId"] for one in sent(left(d, 1), "tasks/cancel")]
+
+
+def test_another_request_with_the_same_id_gets_its_own_answer() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.is_slow = True
+    d.update(id=4, k=YES)
+    d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}})
+    d.client(modern(4, "tasks/get", ALL, taskId="task-1"))
+    d.is_slow = False
+    assert ["tasks/get"] == [frame["method"] for frame in to_server(d.go_on())]
+    assert 4 == to_client(d.server(result(4, **task("task-1", "working"))))[0]["id"]
 
 
 # -- notifications
@@ -486,6 +658,49 @@ def test_notifications_without_a_listen_are_dropped() -> None:
     out = d.server(notified(**task("task-1", "working")))
     assert [] == to_client(out)
     assert ["frame.refused"] == [effect.event for effect in out if isinstance(effect, Note)]
+
+
+def updating(**state: Any) -> tuple[TaskDialogue, str]:
+    """A task whose server has not confirmed the gate's answer yet, and the ID of the gate's request."""
+    d = TaskDialogue(ANSWER)
+    for name, value in state.items():
+        setattr(d.session.state, name, value)
+    d.create()
+    return d, to_server(d.settle(d.poll(asks={"k": ask(form())})))[0]["id"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"jsonrpc": "2.0", "id": "ID", "result": 1, "error": 2},
+        {"jsonrpc": "2.0", "id": "ID", "result": {"resultType": "input_required", "inputRequests": {}}},
+        {"jsonrpc": "2.0", "id": "ID", "error": {"code": -32042, "message": "m"}},
+        {"jsonrpc": "2.0", "id": "ID", "method": "elicitation/create"},
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "ID"}},
+        b"END",
+    ],
+)
+def test_nothing_about_the_gates_own_request_reaches_the_client(line: Any) -> None:
+    d, id = updating(outlived=True)
+    out = d.take(d.session.eof("server")) if line == b"END" else d.server(json.dumps(line).replace("ID", id).encode())
+    assert [] == to_client(out)
+
+
+def test_a_server_that_confirms_nothing_leaves_no_open_stream() -> None:
+    d, _ = updating(streams=True)
+    number = next(iter(d.session.exchange.tasks._own.values())).number
+    d.rows.wall += CLAIM
+    d.client(modern(2, "tasks/get", ALL, taskId="task-1"))
+    asked = task("task-1", "input_required", inputRequests={"k": ask(form())})
+    assert [number] == [effect.stream for effect in d.server(result(2, **asked)) if isinstance(effect, Close)]
+
+
+def test_a_server_that_confirms_nothing_leaves_a_bounded_number_of_requests() -> None:
+    d = TaskDialogue(ANSWER, most=1000)
+    for number in range(MAX_OWN + 2):
+        d.create(f"task-{number}")
+        d.settle(d.poll(task_id=f"task-{number}", asks={"k": ask(form())}))
+    assert MAX_OWN == len(d.session.exchange.tasks._own) == len(d.session.state.inflight.asked)
 
 
 def test_nothing_is_left_after_a_task() -> None:

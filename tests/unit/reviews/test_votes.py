@@ -205,7 +205,8 @@ def test_an_endless_dispute_is_bounded() -> None:
     ],
 )
 def test_a_reload_that_asks_for_other_approvals_withdraws_what_is_pending(reviewer: Reviewer, asks: bool) -> None:
-    rules = [EscalateRule(name="ask", reviewer="ops")]
-    policy = Policy(version=1, rules=rules, reviewers={"ops": reviewer, "lead": Reviewer()})
+    policy = Policy(
+        version=1, rules=[EscalateRule(name="ask", reviewer="ops")], reviewers={"ops": reviewer, "lead": Reviewer()}
+    )
     said = "the policy was reloaded, and reviewer 'ops' now asks for other approvals"
     assert (None if asks else said) == gone(policy, review())

@@ -106,7 +106,7 @@ async function storm(step, callTool, seen) {
     return { calls, told: lines.length, wrong };
 }
 
-async function act(step, callTool, client, seen) {
+async function act(step, { callTool, cancelTask, client }, seen) {
     switch (step.do) {
         case "tools":
             return (await client.listTools()).tools.map((tool) => tool.name).sort();
@@ -121,6 +121,8 @@ async function act(step, callTool, client, seen) {
             return (await client.getPrompt({ name: step.name, arguments: step.arguments ?? {} })).messages[0].content.text;
         case "storm":
             return storm(step, callTool, seen);
+        case "cancel_task":
+            return cancelTask(step);
         case "cancel": {
             const taken = new AbortController();
             const told = step.when === "told";
@@ -143,26 +145,26 @@ async function act(step, callTool, client, seen) {
 
 async function session(opened, scenario, [command, ...args]) {
     const seen = { asked: [], progress: [], logs: [], notifications: [], results: [] };
-    const { client, transport, callTool, revision } = opened({ scenario, declare: scenario.declare ?? [], seen, command, args });
+    const peer = opened({ scenario, declare: scenario.declare ?? [], seen, command, args });
     try {
-        await client.connect(transport);
-        seen.revision = revision();
-        seen.server = client.getServerVersion()?.name;
+        await peer.client.connect(peer.transport);
+        seen.revision = peer.revision();
+        seen.server = peer.client.getServerVersion()?.name;
         for (const step of scenario.steps) {
             try {
-                seen.results.push(await act(step, callTool, client, seen));
+                seen.results.push(await act(step, peer, seen));
             } catch (error) {
                 if (typeof error.code !== "number") throw error;
                 seen.results.push({ failed: { code: error.code, message: error.message, data: error.data ?? null } });
             }
         }
     } finally {
-        await client.close();
+        await peer.client.close();
     }
     return seen;
 }
 
-// `opened` makes the client of one session: { client, transport, callTool, revision }.
+// `opened` makes the client of one session: { client, transport, callTool, revision }, and cancelTask if it knows tasks.
 export async function run(opened) {
     if (process.argv.length > 2) {
         console.log(JSON.stringify(await session(opened, JSON.parse(process.argv[2]), process.argv.slice(3))));

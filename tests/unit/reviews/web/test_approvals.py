@@ -1,4 +1,5 @@
-"""Reviews that need several people, on the page and through the API: progress, one version for all, and clear refusals."""
+"""Reviews that need several people, on the page and through the API: their progress, one version for all, and clear
+refusals."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""A table for the tasks of servers. Older releases can use the tables, because they do not read this one."""
+"""A table for tasks. A gate of the version before can use the tables, because it does not read this one."""
 
 from __future__ import annotations
 
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
-least_reader = "0001"
+least_reader = "0002"
 
 _STATEMENTS = """
 CREATE TABLE samplegate.tasks(
