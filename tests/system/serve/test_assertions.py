@@ -1,5 +1,5 @@
-"""A real daemon behind an identity-aware proxy: people decide by the proxy's signed assertion, whose keys a local issuer
-serves."""
+"""A real daemon behind an identity-aware proxy: people decide by the proxy's signed assertion, with the keys of a local
+issuer."""
 
 from __future__ import annotations
 

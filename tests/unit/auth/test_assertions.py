@@ -87,7 +87,7 @@ async def test_iap_identifies_a_person_who_is_listed_by_email() -> None:
 
 
 async def test_cloudflare_sends_a_list_of_audiences_with_rs256() -> None:
-    cloudflare = {"iss": "https://team.cloudflareaccess.com", "aud": ["x", "32eafc76"], "type": "app"}
+    cloudflare: dict[str, Any] = {"iss": "https://team.cloudflareaccess.com", "aud": ["x", "32eafc76"], "type": "app"}
     settings = replace(SETTINGS, issuer=cloudflare["iss"], audience=("32eafc76",), algorithms=("RS256",))
     proxy = Proxy(settings)
     found = await proxy.person("r", "RS256", **cloudflare, sub="7335d417-61da", nbf=int(time.time()))
@@ -100,7 +100,7 @@ async def test_cloudflare_sends_a_list_of_audiences_with_rs256() -> None:
 async def test_pomerium_names_its_host_as_issuer_and_audience_and_sends_groups() -> None:
     host = "reviews.example.com"
     proxy = Proxy(replace(GROUPED, issuer=host, audience=(host,)))
-    groups = {"groups": ["sre", "anything"], "email": "ben@example.com"}
+    groups: dict[str, Any] = {"groups": ["sre", "anything"], "email": "ben@example.com"}
     found = await proxy.person(iss=host, aud=host, **groups)
     assert ("ben@example.com", "reviewer", ("ops",)) == (found.name, found.role, found.reviewers)
     assert frozenset({"sre", "anything"}) == found.groups

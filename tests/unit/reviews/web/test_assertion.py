@@ -143,14 +143,25 @@ async def test_each_verdict_needs_an_assertion_and_the_role_of_that_moment(liste
     assert "approved" == (await say(listener, "ben")).json()["state"]
 
 
+REJECTED: Final = "the proxy's assertion was rejected: "
 REFUSED: Final[list[tuple[str, int, str, str]]] = [
-    ("", 403, "malformed", "the proxy's assertion was rejected: malformed; the gate's log has the reason, too"),
-    ("x" * 16_385, 403, "malformed", "the proxy's assertion was rejected: malformed; the gate's log has the reason, too"),
-    ("forged", 403, "signature", "the proxy's assertion was rejected: signature; the gate's log has the reason, too"),
-    ("old", 403, "expired", "the proxy's assertion was rejected: expired; reload the page, or sign in at the proxy again"),
-    ("eve", 403, "no_role", "the proxy's assertion is valid, but the settings give this person no role; ask the gate's operator"),
-    ("down", 503, "no_keys", "the issuer's keys are not available, so the proxy's assertion cannot be verified; try again"),
-]  # fmt: skip
+    ("", 403, "malformed", f"{REJECTED}malformed; the gate's log has the reason, too"),
+    ("x" * 16_385, 403, "malformed", f"{REJECTED}malformed; the gate's log has the reason, too"),
+    ("forged", 403, "signature", f"{REJECTED}signature; the gate's log has the reason, too"),
+    ("old", 403, "expired", f"{REJECTED}expired; reload the page, or sign in at the proxy again"),
+    (
+        "eve",
+        403,
+        "no_role",
+        "the proxy's assertion is valid, but the settings give this person no role; ask the gate's operator",
+    ),
+    (
+        "down",
+        503,
+        "no_keys",
+        "the issuer's keys are not available, so the proxy's assertion cannot be verified; try again",
+    ),
+]
 
 
 @pytest.mark.parametrize(("assertion", "status", "reason", "detail"), REFUSED)
@@ -216,7 +227,7 @@ async def test_a_stream_ends_with_its_assertion_and_at_a_reload(listener: Proxie
             if end == "time":
                 listener.now += 301
             else:
-                listener.header = AssertionHeader(HEADER, listener._person)  # noqa: SLF001
+                listener.header = AssertionHeader(HEADER, listener._person)
             await stream.ended()
     assert listener.now > NOW
 
