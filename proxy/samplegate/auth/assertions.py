@@ -13,7 +13,7 @@ import msgspec
 
 from samplegate.auth.jwt import PREFIX, JwtTokens, Keys
 from samplegate.auth.tokens import Unauthenticated
-from samplegate.config.assertions import AssertionSettings, Role
+from samplegate.config.assertions import AssertionSettings, Role, as_listed
 from samplegate.config.identities import PERSON_NAME, JwtSettings
 
 MAX_SUBJECT: Final = 512
@@ -54,6 +54,7 @@ class Assertions:
     def __init__(self, settings: AssertionSettings, keys: Keys) -> None:
         self._settings = settings
         self._tokens = JwtTokens(jwt_settings(settings), keys)
+        self._listed = {as_listed(email): person for email, person in settings.people.items()}
 
     async def person_of(self, assertion: str) -> AssertedPerson:
         """The person of an assertion. Raises Unauthenticated with the reason, ``no_role`` for a person without rights,
@@ -64,7 +65,7 @@ class Assertions:
             raise Unauthenticated("subject")
         email = _email(claims)
         groups = self._tokens.groups(claims) if self._settings.groups is not None else None
-        listed = None if email is None else self._settings.person(email)
+        listed = None if email is None else self._listed.get(email)
         # an absent claim is not an empty list: then nobody knows what the person's groups are
         role = listed or (None if groups is None else self._settings.role_of(groups))
         if role is None:
@@ -83,7 +84,7 @@ class Assertions:
 
 
 def _email(claims: Mapping[str, Any]) -> str | None:
-    """The verified email in lower case, or None. Proxies that send no `email_verified` verify it themselves. Raises
+    """The verified email as emails are compared, or None. Proxies that send no `email_verified` verify it themselves. Raises
     Unauthenticated for an email that is not verified."""
     if claims.get("email_verified", True) is not True:
         raise Unauthenticated("email")
@@ -92,4 +93,4 @@ def _email(claims: Mapping[str, Any]) -> str | None:
         return None
     if not isinstance(email, str) or not 0 < len(email) <= MAX_EMAIL:
         raise Unauthenticated("email")
-    return email.casefold()
+    return as_listed(email)

@@ -29,12 +29,18 @@ _ROLE: Final = (
 _EXAMPLE: Final = "use the header with the proxy's signed JWT, for example x-goog-iap-jwt-assertion"
 _header: Final = re.compile(r"[a-z0-9-]{1,64}\Z")
 _plain: Final = re.compile(
-    r"x-forwarded-.*|x-amzn-oidc-(?:identity|accesstoken)|(?:.*-)?(?:user|username|user-id|email|groups?|login|upn)\Z"
+    r"x-forwarded-.*|x-ms-client-principal.*|x-amzn-oidc-(?:identity|accesstoken)|(?:.*-)?(?:user|username|user-id|email|groups?|login|upn)\Z"
 )
 """Headers with a user in plain text, as proxies name them."""
 _taken: Final = re.compile(r"authorization|proxy-.*|cookie|host|origin|referer|sec-.*|content-.*|accept.*|connection\Z")
-_email: Final = re.compile(r"[^\s@]{1,64}@[^\s@]{1,190}\Z")
+_email: Final = re.compile(r"[\x21-\x3f\x41-\x7e]{1,64}@[\x21-\x3f\x41-\x7e]{1,190}\Z")
 _issuer: Final = re.compile(r"[\x21-\x7e]{1,512}\Z")
+
+
+def as_listed(email: str) -> str:
+    """An email in the form in which emails are compared: ASCII in lower case, and others unchanged, because other
+    alphabets have letters whose lower case is in ASCII."""
+    return email.lower() if email.isascii() else email
 
 
 def reviewers_fault(role: Role, reviewers: tuple[str, ...] | None) -> str | None:
@@ -110,14 +116,9 @@ class AssertionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ] = {}
     people: Annotated[
         dict[str, ListedPerson],
-        Meta(description="Roles by email, whose case does not matter. They take precedence over `roles`."),
+        Meta(description="Roles by email, in ASCII; its case does not matter. They take precedence over `roles`."),
     ] = {}
     leeway: Annotated[int, Meta(ge=0, le=300, description="Allowed clock skew in seconds.")] = 30
-
-    def person(self, email: str) -> ListedPerson | None:
-        """The entry of the person with this verified email."""
-        wanted = email.casefold()
-        return next((entry for listed, entry in self.people.items() if listed.casefold() == wanted), None)
 
     def role_of(self, groups: frozenset[str]) -> GroupRole | None:
         """The role of a person in these groups."""
@@ -185,9 +186,9 @@ def _rights_faults(assertion: AssertionSettings) -> Iterator[tuple[tuple[str, ..
     seen: dict[str, str] = {}
     for email, entry in assertion.people.items():
         if _email.match(email) is None:
-            yield ("people", email), "is not an email address; use the `email` of the person's assertions"
-        if seen.setdefault(email.casefold(), email) != email:
-            yield ("people", email), f"is the same email as {quoted(seen[email.casefold()])}; remove one of them"
+            yield ("people", email), "is not an email address in ASCII; use the `email` of the person's assertions"
+        if seen.setdefault(as_listed(email), email) != email:
+            yield ("people", email), f"is the same email as {quoted(seen[as_listed(email)])}; remove one of them"
         for key in ("groups", "callers"):
             if not all(getattr(entry, key)):
                 yield ("people", email, key), "contains an entry without a name; remove it"

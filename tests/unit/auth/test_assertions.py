@@ -209,6 +209,8 @@ REFUSED: Final[list[tuple[str, str]]] = [
     ("email", assertion(email="e" * 255)),
     ("no_role", assertion(email="eve@example.com")),
     ("no_role", assertion(email=None)),
+    ("no_role", assertion(email="ann@example.com\n")),
+    ("no_role", assertion(email="ann@e\u212aample.com")),
     ("no_role", assertion(email="ann@example.com.evil.net")),
     ("bound", assertion(cnf={"jkt": "x"})),
 ]
@@ -240,3 +242,9 @@ async def test_keys_outlive_an_issuer_that_is_down_for_the_grace_time() -> None:
         await proxy.person()
     proxy.answer, proxy.now = keys(("k", "ES256")), GRACE + 60
     await proxy.person()
+
+
+@pytest.mark.parametrize("email", ["\u017fam@example.com", "sam@wor\u212a.com", "SAM@WOR\u212a.COM"])
+async def test_a_letter_whose_lower_case_is_in_ascii_gives_no_rights_of_another_person(email: str) -> None:
+    people = {name: ListedPerson("admin") for name in ("sam@example.com", "sam@work.com")}
+    assert "no_role" == await Proxy(replace(SETTINGS, people=people)).refused(assertion(email=email))
