@@ -84,8 +84,8 @@ class Assertions:
 
 
 def _email(claims: Mapping[str, Any]) -> str | None:
-    """The verified email as emails are compared, or None. Proxies that send no `email_verified` verify it themselves. Raises
-    Unauthenticated for an email that is not verified."""
+    """The verified email as emails are compared, or None. Proxies that send no `email_verified` verify it themselves.
+    Raises Unauthenticated for an email that is not verified."""
     if claims.get("email_verified", True) is not True:
         raise Unauthenticated("email")
     email = claims.get("email")
