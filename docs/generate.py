@@ -30,6 +30,7 @@ from samplegate.cli import bundled
 from samplegate.cli import main as cli
 from samplegate.cli.manual import slug_of
 from samplegate.config import ProcessSettings, RunSettings
+from samplegate.config.assertions import AssertionSettings, GroupRole, ListedPerson
 from samplegate.config.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
 from samplegate.config.oauth import OAuthSettings
 from samplegate.config.serve_settings import ServeSettings
@@ -62,13 +63,16 @@ PLURALS: Final = {"string": "strings", "mapping": "mappings"}
 """Types that are counted: `list of strings`."""
 LINKS: Final = {
     "ArgumentTest": "[test](#arguments)",
+    "AssertionSettings": "[mapping](#assertions)",
     "Brakes": "[brakes](#brakes)",
     "Case": "[cases](#a-case)",
     "Edited": "[edits](#edits)",
     "Elicitation": "[mapping](#elicitation-in-short)",
     "Expect": "[mapping](#what-is-expected)",
+    "GroupRole": "[role](#assertions)",
     "JwtSettings": "[mapping](#callers)",
     "Limit": "[limits](#limits)",
+    "ListedPerson": "[person](#assertions)",
     "Match": "[conditions](#conditions)",
     "Model": "[models](#a-model)",
     "OAuthSettings": "[mapping](#oauth-of-a-server)",
@@ -423,7 +427,18 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "settings serve": partial(settings, ServeSettings, without=ProcessSettings),
     **{
         f"settings {struct.__name__}": partial(keys, struct)
-        for struct in (ServerEntry, OAuthSettings, CallerSettings, Token, JwtSettings, PeopleSettings, PersonToken)
+        for struct in (
+            ServerEntry,
+            OAuthSettings,
+            CallerSettings,
+            Token,
+            JwtSettings,
+            PeopleSettings,
+            PersonToken,
+            AssertionSettings,
+            GroupRole,
+            ListedPerson,
+        )
     },
     "metrics": metrics,
     "record": record,

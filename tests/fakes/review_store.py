@@ -164,12 +164,15 @@ class MemoryReviews:
         door: Door,
         seen: str | None = None,
         callers: Collection[str] = (),
+        subject: str = "",
     ) -> Review | Conflict | VoteRefused | None:
         now = self.wall()
         review = self.reviews.get(id)
         if review is None:
             return None
-        said = voted(review, verdict, who=who, door=door, seen=seen or review.digest, callers=callers, now=now)
+        said = voted(
+            review, verdict, who=who, door=door, seen=seen or review.digest, callers=callers, subject=subject, now=now
+        )
         if isinstance(said, Conflict):
             if said.review is not review:
                 self._end(said.review, "review.expired", now)

@@ -56,7 +56,9 @@ def preload(settings: ServeSettings) -> None:
         import mcp.server.auth.handlers.metadata
         import mcp.server.auth.routes  # noqa: F401
 
-        import samplegate.auth.jwt  # noqa: F401
+        import samplegate.auth.jwt
+    if settings.people.assertion is not None:
+        import samplegate.auth.assertions  # noqa: F401
 
 
 class AuthObserver:

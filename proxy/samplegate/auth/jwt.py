@@ -93,6 +93,19 @@ class JwtTokens:
         """
         if token.count(".") != 2:
             return None
+        claims = await self.verified(token)
+        if not _scopes(claims) >= set(self._settings.scopes):
+            raise InsufficientScope("scope")
+        principal = claims.get(self._settings.principal)
+        if not isinstance(principal, str) or _principal.match(principal) is None:
+            raise Unauthenticated("principal")
+        audiences = None if self._settings.audience else frozenset(each.rstrip("/") for each in _strings(claims["aud"]))
+        identity = Identity(PREFIX + principal, self.groups(claims), _payload(token))
+        return Caller(identity, audiences, min(int(claims["exp"]), _LATEST))
+
+    async def verified(self, token: str) -> Mapping[str, Any]:
+        """The claims of a JWT of the issuer for one of the configured audiences. Raises Unauthenticated, and
+        Unavailable without keys."""
         algorithm, kid = self._header(token)
         keys = await self._keys.fitting(kid, algorithm)
         if not keys:
@@ -101,16 +114,9 @@ class JwtTokens:
         audiences = _strings(claims.get("aud"))
         if not audiences or (self._settings.audience and not audiences & set(self._settings.audience)):
             raise Unauthenticated("audience")
-        if not _scopes(claims) >= set(self._settings.scopes):
-            raise InsufficientScope("scope")
-        principal = claims.get(self._settings.principal)
-        if not isinstance(principal, str) or _principal.match(principal) is None:
-            raise Unauthenticated("principal")
-        left = None if self._settings.audience else frozenset(each.rstrip("/") for each in audiences)
-        identity = Identity(PREFIX + principal, self._groups(claims), _payload(token))
-        return Caller(identity, left, min(int(claims["exp"]), _LATEST))
+        return claims
 
-    def _groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
+    def groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
         """The groups in the configured claim; None if it is absent, too large or of another type. Issuers leave the
         claim out for users with many groups, so an absent one is not an empty one."""
         if self._settings.groups is None:

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Final, get_args
 
-from samplegate.config.identities import PersonToken, Role, Token
+from samplegate.config.assertions import Role
+from samplegate.config.identities import PersonToken, Token
 
 BYTES: Final = 32  # random bytes: enough that a plain hash is safe
 _NO_HASH: Final = "0" * 64

@@ -18,10 +18,11 @@ MAX_VALUES: Final = 2_000_000
 MAX_NUMBER: Final = 600
 """Characters of a number. Python reads at least 640 digits, whatever its settings are."""
 
-_SKIP: Final = r"(?:[ \t\r\n]++|//[^\r\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+"
-_TOKEN: Final = re.compile(
-    _SKIP + r'(?:([{}\[\]:,])|("(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")|([-+.\w]+))?'
-)
+# Without possessive quantifiers: Python 3.11.2 (Debian 12) ends nested ones too early. No match can fail, because
+# the token is optional, so nothing is tried again.
+_SKIP: Final = r"(?:[ \t\r\n]+|//[^\r\n]*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*"
+_STRING: Final = r'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"'
+_TOKEN: Final = re.compile(_SKIP + rf"(?:([{{}}\[\]:,])|({_STRING})|([-+.\w]+))?")
 _PLAIN: Final = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\Z")
 _BOM: Final = "\ufeff"
 

@@ -37,7 +37,7 @@ _STRING: Final = (
     r"|'[^'\n]*+'"
 )
 _string: Final = re.compile(_STRING, re.DOTALL)
-_between: Final = re.compile(r"(?:[ \t\r\n,]++|#[^\n]*+)*+")
+_between: Final = re.compile(r"(?:[ \t\r\n,]+|#[^\n]*)*")
 _KEY: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
 _key_before: Final = re.compile(rf"({_KEY})[ \t]*=[ \t]*\Z")
 _line_key: Final = re.compile(rf"([ \t]*(?:{_KEY}[ \t]*\.[ \t]*)*){_KEY}([ \t]*=[ \t]*)\Z")

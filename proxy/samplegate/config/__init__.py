@@ -54,7 +54,10 @@ def load(
     if "people" in found.effective:
         from samplegate.config.identities import people_of
 
-        values["people"] = people_of(found.section(found.effective["people"]))
+        section = found.section(found.effective["people"])
+        values["people"] = people_of(section)
+        if values["people"].assertion is not None:
+            section.problem(("assertion",), "needs `samplegate serve`; remove it, or give these people tokens")
     listen = found.effective.get("reviews_listen")
     if listen is not None and "people" not in values and "reviews_listen" in values:
         at = address(values["reviews_listen"])

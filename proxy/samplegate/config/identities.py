@@ -5,24 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Final, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
 
+from samplegate.config.assertions import (
+    ALGORITHMS,
+    Algorithm,
+    AssertionSettings,
+    ListedPerson,
+    Role,
+    assertion_of,
+    reviewers_fault,
+)
 from samplegate.config.sources import Section, read_error
 from samplegate.policy.schema import Reviewer, is_notified
 from samplegate.protocol.identity import MAX_GROUP, MAX_GROUPS
 from samplegate.urls import url_error
 from samplegate.yamlfile.tree import quoted
 
-Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signature algorithms that only the holder of a private key can use: no `none`, and no shared-key algorithms."""
-
-ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "ES256", "EdDSA")
 MAX_TOKENS: Final = 10_000
 MAX_TOKENS_FILE: Final = 2 * 1024 * 1024  # bytes; 10,000 of the longest lines
-Role: TypeAlias = Literal["viewer", "reviewer", "admin"]
 CALLER_NAME: Final = re.compile(r"(?!local\Z)[A-Za-z0-9._@-]{1,64}\Z")
 """A caller's name. It has no colon, unlike the names of JWT callers (`jwt:...`); `local` is the caller without a
 token."""
@@ -195,19 +199,9 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield "name", "is not a valid user name; use at most 64 letters, digits and . _ @ -"
         if _digest.match(self.sha256) is None:
             yield "sha256", _DIGEST_ERROR
-        if self.reviewers is not None and self.role == "admin":
-            yield (
-                "reviewers",
-                "cannot be combined with the role admin, which covers all reviewers; remove it, or choose another role",
-            )
-        elif self.reviewers is not None and not (self.reviewers and all(self.reviewers)):
-            yield (
-                "reviewers",
-                (
-                    "names no reviewer, or one without a name; list reviewers of the policy, or leave them out to allow"
-                    " all of them"
-                ),
-            )
+        why = reviewers_fault(self.role, self.reviewers)
+        if why is not None:
+            yield "reviewers", why
         for key in ("groups", "callers"):
             if not all(getattr(self, key)):
                 yield key, "contains an entry without a name; remove it"
@@ -228,6 +222,10 @@ class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 " separated by commas (`*`: all) and groups separated by commas."
             )
         ),
+    ] = None
+    assertion: Annotated[
+        AssertionSettings | None,
+        Meta(description="Sign-in by the signed assertion of an identity-aware proxy. Only for `samplegate serve`."),
     ] = None
 
 
@@ -258,8 +256,8 @@ def people_of(part: Section | None) -> PeopleSettings:
     """The people's section with the tokens of its file. Every problem is reported."""
     if part is None or (people := part.value(PeopleSettings)) is None:
         return PeopleSettings()
-    if not people.tokens and people.tokens_file is None:
-        part.problem((), "has no users; add tokens or tokens_file")
+    if not people.tokens and people.tokens_file is None and people.assertion is None:
+        part.problem((), "has no users; add tokens, tokens_file or assertion")
     tokens, file = _all_tokens(part, people.tokens, people.tokens_file, _parse_person, "remove unused ones")
     rights: dict[str, tuple[object, ...]] = {}
     for token in tokens:
@@ -269,7 +267,8 @@ def people_of(part: Section | None) -> PeopleSettings:
                 f"{quoted(token.name)} has tokens with different rights; give them all the same role, reviewers,"
                 " groups and callers",
             )
-    return PeopleSettings(tokens, file)
+    assertion = None if people.assertion is None else assertion_of(part, people.assertion)
+    return PeopleSettings(tokens, file, assertion)
 
 
 def shared_token_errors(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:
@@ -408,16 +407,15 @@ def caller_warnings(settings: CallerSettings, *, groups: bool, claims: bool) -> 
 
 def reviewer_warnings(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
     """Warnings about mismatches between the people and the policy's ``reviewers``."""
-    named = {name for token in settings.tokens for name in token.reviewers or ()}
-    may = [token for token in settings.tokens if token.role != "viewer"]
+    everyone = [*settings.tokens, *([] if settings.assertion is None else settings.assertion.rights)]
+    named = {name for one in everyone for name in one.reviewers or ()}
+    may = [one for one in everyone if one.role != "viewer"]
     found = [
         f"people: {name} is not a reviewer in the policy, so this has no effect"
         for name in sorted(named - set(reviewers))
     ]
     alone = [
-        name
-        for name in sorted(reviewers)
-        if not any(token.reviewers is None or name in token.reviewers for token in may)
+        name for name in sorted(reviewers) if not any(one.reviewers is None or name in one.reviewers for one in may)
     ]
     return found + [
         f"people: no user may decide for the reviewer {name}; only a webhook, a command or `samplegate reviews` can"
@@ -433,9 +431,17 @@ def approval_warnings(settings: PeopleSettings, reviewers: Mapping[str, Reviewer
         people = {
             token.name.casefold()
             for token in settings.tokens
-            if any(_may_decide(token, acts_for, set(one.groups)) for acts_for, one in deciders)
+            if any(_may_decide(token, token.groups, acts_for, set(one.groups)) for acts_for, one in deciders)
         }
-        if not people and reviewer.groups and settings.tokens:
+        if settings.assertion is not None:
+            if settings.assertion.groups is not None:
+                continue  # nobody knows who is in the groups
+            people |= {
+                email.casefold()
+                for email, entry in settings.assertion.people.items()
+                if any(_may_decide(entry, entry.groups, acts_for, set(one.groups)) for acts_for, one in deciders)
+            }
+        if not people and reviewer.groups and settings != PeopleSettings():
             found.append(
                 f"people: no user is in the groups of the reviewer {name} ({', '.join(reviewer.groups)}); only a"
                 " webhook, a command or `samplegate reviews` can decide"
@@ -450,8 +456,8 @@ def approval_warnings(settings: PeopleSettings, reviewers: Mapping[str, Reviewer
     return found
 
 
-def _may_decide(token: PersonToken, reviewer: str, groups: set[str]) -> bool:
-    if token.role == "admin":
+def _may_decide(one: PersonToken | ListedPerson, own: Collection[str], reviewer: str, groups: set[str]) -> bool:
+    if one.role == "admin":
         return True
-    acts_for = token.reviewers is None or reviewer in token.reviewers
-    return token.role == "reviewer" and acts_for and (not groups or not groups.isdisjoint(token.groups))
+    acts_for = one.reviewers is None or reviewer in one.reviewers
+    return one.role == "reviewer" and acts_for and (not groups or not groups.isdisjoint(own))

@@ -257,6 +257,7 @@ def read_serve(
         settings.env_file,
         *settings.callers.files,
         settings.people.tokens_file,
+        None if settings.people.assertion is None else settings.people.assertion.jwks_file,
     ]
     watched = tuple(dict.fromkeys(path for path in files if path is not None))
     secret_env = oauth.get("oauth_client_secret_env")

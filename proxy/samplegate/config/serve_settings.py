@@ -116,7 +116,10 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
     ] = None
     people: Annotated[
         PeopleSettings,
-        Meta(description="Who may see and decide reviews: tokens and their roles.", extra=_SECTION),
+        Meta(
+            description="Who may see and decide reviews: tokens and their roles, or a proxy's assertions.",
+            extra=_SECTION,
+        ),
     ] = PeopleSettings()
     seal_key_file: Annotated[
         Path | None,

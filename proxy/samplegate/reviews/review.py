@@ -98,6 +98,8 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     void: bool = False
     """An approval that a later edit voided."""
     reason: str = ""
+    subject: str = ""
+    """The ID of a person whom a signed assertion identified; "" for others."""
 
 
 class Also(msgspec.Struct, frozen=True):

@@ -269,13 +269,23 @@ class SqlReviewStore:
         door: Door,
         seen: str | None = None,
         callers: Collection[str] = (),
+        subject: str = "",
     ) -> Review | Conflict | VoteRefused | None:
         with self.database.writing() as db:
             now = self.database.now(db)
             review = _found(db, id)
             if review is None:
                 return None
-            outcome = voted(review, verdict, who=who, door=door, seen=seen or review.digest, callers=callers, now=now)
+            outcome = voted(
+                review,
+                verdict,
+                who=who,
+                door=door,
+                seen=seen or review.digest,
+                callers=callers,
+                subject=subject,
+                now=now,
+            )
             match outcome:
                 case VoteRefused():
                     pass

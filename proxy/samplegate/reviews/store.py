@@ -91,12 +91,13 @@ class ReviewTransactions(Protocol):
         door: Door,
         seen: str | None = None,
         callers: Collection[str] = (),
+        subject: str = "",
     ) -> Review | Conflict | VoteRefused | None:
         """Record a verdict, or a vote: the review is then still pending. None if there is no such review. A verdict
         after the deadline leaves the review expired.
 
-        ``seen``: the digest of the version that was decided on; None: the request without edits. ``callers``: see
-        ``votes.voted``.
+        ``seen``: the digest of the version that was decided on; None: the request without edits. ``callers`` and
+        ``subject``: see ``votes.voted``.
         """
         ...
 

@@ -5,7 +5,8 @@ The approvals are for one version of the content: the request as it is, or with 
 it is an edit: a new version, whose first approval it is. All earlier approvals are then void, even if another edit
 restores their version. The first rejection ends the review; declining or dismissing a form or a URL is one, too.
 
-A person is a proven name, whatever token it comes with. Nobody proves the names that webhooks, callbacks, commands and
+A person is a proven name, whatever token it comes with. Two names that signed assertions gave to one subject are one
+person, too, because emails change. Nobody proves the names that webhooks, callbacks, commands and
 the command line give, so all of them together are at most one approval, and none under the name of a person who has
 approved, too.
 """
@@ -41,11 +42,20 @@ _JWT: Final = "jwt:"
 
 
 def voted(
-    review: Review, verdict: Verdict, *, who: str, door: Door, seen: str, callers: Collection[str] = (), now: float
+    review: Review,
+    verdict: Verdict,
+    *,
+    who: str,
+    door: Door,
+    seen: str,
+    callers: Collection[str] = (),
+    subject: str = "",
+    now: float,
 ) -> Review | Conflict | VoteRefused:
     """The review after a verdict: decided, or with one approval more.
 
     ``seen``: the digest of the version that the reviewer saw. ``callers``: the callers that are the same person.
+    ``subject``: the person's ID, if an assertion identified them.
     """
     ended = decided(review, verdict, who=who, door=door, now=now)
     if isinstance(ended, Conflict):
@@ -56,7 +66,16 @@ def voted(
         return VoteRefused(review, "caller", OWN_CALL)
     if review.approvals == 1:
         return ended
-    vote = Vote(by=who, how=door, verdict=said, at=now, digest=seen, proven=door in PROVEN, reason=verdict.reason)
+    vote = Vote(
+        by=who,
+        how=door,
+        verdict=said,
+        at=now,
+        digest=seen,
+        proven=door in PROVEN,
+        reason=verdict.reason,
+        subject=subject,
+    )
     if said in REFUSALS:
         return replace(ended, votes=(*review.votes, vote))
     if seen != version(review):
@@ -105,12 +124,13 @@ def is_older(review: Review, digest: object) -> bool:
 def approvers(votes: Collection[Vote]) -> tuple[str, ...]:
     """The names whose approvals count, in the order of their first one; "" stands for a program without a name."""
     counted = [vote for vote in votes if vote.verdict not in REFUSALS and not vote.void]
-    people = {vote.by.casefold(): vote.by for vote in reversed(counted) if vote.proven}
+    proven = [vote for vote in counted if vote.proven]
+    people = {vote.by.casefold(): next(one.by for one in proven if _is_same(one, vote)) for vote in reversed(proven)}
     found: dict[str, str] = {}
     for vote in counted:
         name = vote.by.casefold()
         if name in people:
-            found.setdefault(f"person {name}", people[name])
+            found.setdefault(f"person {people[name].casefold()}", people[name])
         else:
             found.setdefault("unproven", vote.by)
     return tuple(found.values())
@@ -153,8 +173,12 @@ def _void(vote: Vote) -> Vote:
 
 def _proves(vote: Vote, earlier: Collection[Vote]) -> bool:
     """Whether a person confirms what was said in their name, which changes nothing in the count."""
-    names = {one.by.casefold() for one in earlier if one.proven and not one.void}
-    return vote.proven and vote.by.casefold() not in names
+    return vote.proven and not any(_is_same(one, vote) for one in earlier if one.proven and not one.void)
+
+
+def _is_same(one: Vote, other: Vote) -> bool:
+    """Whether two proven votes are of one person."""
+    return one.by.casefold() == other.by.casefold() or (one.subject != "" and one.subject == other.subject)
 
 
 def _repeated(vote: Vote) -> str:

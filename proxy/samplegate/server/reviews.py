@@ -16,6 +16,7 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.review_page import People
 from samplegate.runtime.reviews import ReviewRuntime
+from samplegate.server.assertions import ProxyAssertions
 from samplegate.server.prepare import ServeConfig
 from samplegate.transport.http_server.http import HttpBounds
 from samplegate.transport.http_server.listeners import Listeners
@@ -40,6 +41,9 @@ class Reviewers:
         self._settings = settings
         self._listeners = listeners
         self._people = People(settings.people, lambda: context.withdrawn) if NAME in listeners else None
+        self._assertions = ProxyAssertions(context.log, context.metrics.count)
+        if NAME in listeners:
+            self._assertions.put(settings.people.assertion)
         self._app: ReviewsApp | None = None
         self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
         assert settings.policy is not None
@@ -53,12 +57,14 @@ class Reviewers:
         if self._people is not None:
             self._app = self._page(self._people)
             self._listeners.open(NAME, self._app, BOUNDS, group, refused=refused)
+            group.start_soon(self._assertions.warm)
 
     def put(self, wanted: ServeConfig) -> None:
         """Adopt a reload: other reviewers and webhook secrets."""
         assert wanted.settings.policy is not None
         if self._people is not None:
             self._people.put(wanted.settings.people)
+            self._assertions.put(wanted.settings.people.assertion)
         self.runtime.update_reviewers(wanted.settings.policy.parent, wanted.reviewers_see)
 
     def drain(self) -> None:
@@ -67,6 +73,7 @@ class Reviewers:
 
     def end(self) -> None:
         """Close the page, because its open streams would keep the listener from ending."""
+        self._assertions.stop()
         if self._app is not None:
             self._app.end()
 
@@ -85,5 +92,7 @@ class Reviewers:
             log=self._context.log,
             version=__version__,
             hosts=self._settings.allowed_hosts,
+            assertion=lambda: self._assertions.header,
+            count=self._context.metrics.count,
         )
         return reviews_app(web)

@@ -278,7 +278,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_issuer_key_fetches_total",
         "counter",
         ("result",),
-        "Fetches of the keys that verify callers' JWTs: ok or failed.",
+        "Fetches of the keys that verify callers' JWTs and proxies' assertions: ok or failed.",
     ),
     Metric(
         "samplegate_connections_open",
@@ -364,5 +364,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         "gauge",
         (),
         "1 if the shared database has a standby that need not confirm commits, so that a failover may lose some.",
+    ),
+    Metric(
+        "samplegate_assertions_refused_total",
+        "counter",
+        ("reason",),
+        "Requests to the reviewers' listener that were refused for a proxy's assertion, by reason: underscore,"
+        " repeated, two_kinds, site, malformed, algorithm, unknown_key, signature, expired, not_yet, issuer, audience,"
+        " claims, bound, subject, email, no_role (valid, but without rights) or no_keys (they cannot be fetched).",
     ),
 )

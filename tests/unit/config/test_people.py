@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("{}", "9: people: has no users; add tokens or tokens_file"),
+        ("{}", "9: people: has no users; add tokens, tokens_file or assertion"),
         ("{token: []}", "10: people.token: unknown key; did you mean 'tokens'?"),
         (
             f"{{tokens: [{{name: ann, sha256: {A}}}]}}",

@@ -132,4 +132,6 @@ def test_a_page_for_other_machines_needs_people(tmp_path: Path) -> None:
 def test_wrong_people_are_told_at_their_place(tmp_path: Path) -> None:
     text = "reviews_listen: 127.0.0.1:0\npeople: {tokens: [{name: a b, role: chief, sha256: x}]}\n"
     assert ["s.yaml:2:37"] == [problem.partition(": ")[0] for problem in problems(HOME, text, tmp_path)]
-    assert ["s.yaml:1:9: people: has no users; add tokens or tokens_file"] == problems(HOME, "people: {}\n", tmp_path)
+    assert ["s.yaml:1:9: people: has no users; add tokens, tokens_file or assertion"] == problems(
+        HOME, "people: {}\n", tmp_path
+    )

@@ -1,6 +1,7 @@
 """The REST API: lists reviews, shows them and their history, streams changes and accepts verdicts.
 
-A bearer token identifies the user or the callback; cookies are ignored, and no GET decides. ``reviews/verdict.py``
+A bearer token identifies the user or the callback, or a proxy's assertion the user; cookies are ignored, and no GET
+decides. ``reviews/verdict.py``
 defines the format of verdicts.
 """
 
@@ -26,6 +27,7 @@ from samplegate.reviews.notify import formats
 from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict, VoteRefused, expired
 from samplegate.reviews.views import to_view, withdrawn_for
 from samplegate.reviews.votes import version
+from samplegate.reviews.web.assertion import asserted_of, listener_by
 from samplegate.reviews.web.context import CHALLENGE, Person, Web, invalid_input, not_found, problem, unauthorized
 from samplegate.reviews.web.events import EventStream, Feed, event_json, last_seen
 from samplegate.reviews.web.security import Pace, SharedLoginLimiter, headers_of, sender
@@ -112,6 +114,7 @@ class Decider(msgspec.Struct, frozen=True):
     door: Literal["api", "callback"]
     show: Show
     callers: frozenset[str] = frozenset()
+    subject: str = ""
 
 
 class ReviewApi:
@@ -162,6 +165,9 @@ class ReviewApi:
         person = await self._person(request)
         if isinstance(person, Response):
             return person
+        asserted = asserted_of(request.scope)
+        if asserted is not None:
+            return EventStream(self._feed, listener_by(self._web, asserted), last_seen(request))
         token = headers_of(request.scope).bearer() or ""
         return EventStream(self._feed, lambda: self._web.person(token), last_seen(request))
 
@@ -183,7 +189,13 @@ class ReviewApi:
         seen = version(review)
         outcome = await self._web.store.write(
             lambda store: store.decide(
-                review.id, verdict, who=giver.who, door=giver.door, seen=seen, callers=giver.callers
+                review.id,
+                verdict,
+                who=giver.who,
+                door=giver.door,
+                seen=seen,
+                callers=giver.callers,
+                subject=giver.subject,
             )
         )
         if outcome is None:
@@ -219,7 +231,7 @@ class ReviewApi:
             return not_found()
         if (why := person.undecidable(review, now)) is not None:
             return problem(403, why)
-        return review, Decider(person.name, "api", "full", person.callers)
+        return review, Decider(person.name, "api", "full", person.callers, person.subject)
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Decider] | Response:
         """The review of a callback token. A wrong token does not reveal whether the review exists."""
@@ -244,7 +256,10 @@ class ReviewApi:
         return await self._web.store.read(lambda store: store.get(id)) if ID.fullmatch(id) else None
 
     async def _person(self, request: Request) -> Person | Response:
-        """The user with the bearer token, or a 401 or 429."""
+        """The user with the assertion or the bearer token, or a 401 or 429."""
+        asserted = asserted_of(request.scope)
+        if asserted is not None:
+            return asserted.person
         token = headers_of(request.scope).bearer()
         person = None if token is None else self._web.person(token)
         if person is not None:

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from samplegate.reviews.web import events, pages
 from samplegate.reviews.web.api import ReviewApi
+from samplegate.reviews.web.assertion import AssertionMiddleware
 from samplegate.reviews.web.context import Web
 from samplegate.reviews.web.security import BODY_TIME, PageGuard
 from samplegate.reviews.web.sign_in import (
@@ -32,7 +33,8 @@ class ReviewsApp:
         signin = SignIn(web, ended)
         routes = [*ReviewApi(web, self._feed).routes(), *signin.routes(), *_more(web, self._feed), *pages.routes(web)]
         router = Router(routes, redirect_slashes=False, default=_nothing)
-        self._app = PageGuard(SessionMiddleware(router, signin), web, body_time=body_time)
+        people = AssertionMiddleware(SessionMiddleware(router, signin), web, signin.cookie)
+        self._app = PageGuard(people, web, body_time=body_time)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeAlias
 
@@ -131,6 +131,8 @@ class Person(msgspec.Struct, frozen=True):
     """The groups that reviewers of the policy may ask for, from the settings or a signed assertion."""
     callers: frozenset[str] = frozenset()
     """The callers that are this person, in addition to the one of the same name."""
+    subject: str = ""
+    """The ID of a person whom a proxy's assertion identifies, whatever their name is; "" for one with a token."""
 
     def reviewers_among(self, asked: Sequence[str] | None) -> tuple[str, ...] | None:
         """Of the requested reviewers (None: all), those whose reviews this user may see (None: all)."""
@@ -160,6 +162,22 @@ class Person(msgspec.Struct, frozen=True):
         return f"only people in the groups {needed} may decide it"
 
 
+class Asserted(msgspec.Struct, frozen=True):
+    """The person of a valid assertion. ``until``: when it ends, in Unix seconds."""
+
+    person: Person
+    until: float
+
+
+class AssertionHeader(msgspec.Struct, frozen=True):
+    """The header in which an identity-aware proxy sends its signed assertion of the person."""
+
+    header: str
+    """In lower case."""
+    person: Callable[[str], Awaitable[Asserted | str]]
+    """Verifies an assertion. A text is the reason of a refusal, from a finite set. Raises Unavailable without keys."""
+
+
 class Web(msgspec.Struct, frozen=True, kw_only=True):
     """The dependencies of the page and the API: plain callables and values, so that a fake takes a few lines."""
 
@@ -179,6 +197,8 @@ class Web(msgspec.Struct, frozen=True, kw_only=True):
     """Takes a metric's name, and labels as keywords."""
     hosts: tuple[str, ...] = ()
     """Permitted Host headers, in addition to that of ``url`` and this machine's own."""
+    assertion: Callable[[], AssertionHeader | None] = lambda: None
+    """How a proxy identifies people; asked each time, so that a reload takes effect at once. None: no proxy does."""
     one_use: Callable[[str], Person | None] | None = None
     """The user of the code in a one-use sign-in link, which the call uses up. None: there are no such links."""
     cookie: str = "samplegate"

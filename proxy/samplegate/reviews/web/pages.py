@@ -557,7 +557,9 @@ class Pages:
             )
         seen = version(review)
         decided = await self._web.store.write(
-            lambda store: store.decide(review.id, read, who=person.name, door="page", seen=seen, callers=person.callers)
+            lambda store: store.decide(
+                review.id, read, who=person.name, door="page", seen=seen, callers=person.callers, subject=person.subject
+            )
         )
         if decided is None:
             return self._missing(request, person)

@@ -1,7 +1,7 @@
 """Sign-in and sign-out at the page: session cookies, the session of each request, and CSRF protection of forms.
 
 A cookie is signed and names its user, token and end, so sessions are not stored. Only sessions that were signed out are
-remembered. The API ignores cookies.
+remembered. The API ignores cookies. People whom a proxy's assertion identifies have no cookie (``assertion.py``).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from samplegate.reviews.sign_in_links import CODE_PREFIX
 from samplegate.reviews.web import render
+from samplegate.reviews.web.assertion import asserted_of, listener_by
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.security import Pace, SharedLoginLimiter, headers_of, is_cross_site, is_own_page, sender
 
@@ -68,6 +69,11 @@ def read_cookie(cookie: str, key: bytes, now: float) -> CookieClaims | None:
 def session_form_token(id: str, key: bytes) -> str:
     """The CSRF token of a session's forms, which no other site knows."""
     return hmac.new(_derived(key, b"form"), id.encode(), hashlib.sha256).hexdigest()
+
+
+def assertion_form_token(subject: str, key: bytes) -> str:
+    """The CSRF token of a person's forms whom a proxy's assertion identifies."""
+    return hmac.new(_derived(key, b"assertion form"), subject.encode(), hashlib.sha256).hexdigest()
 
 
 class EndedSessions:
@@ -150,7 +156,8 @@ _place: Final = re.compile(r"/reviews(?:/[A-Za-z0-9_-]{1,64}){0,2}(?:\?[A-Za-z0-
 class PageSession(msgspec.Struct, frozen=True):
     """The session of a signed-in user, with the CSRF token of its forms."""
 
-    claims: CookieClaims
+    claims: CookieClaims | None
+    """None for a proxy's assertion: the header of each request is all there is."""
     person: Person
     form: str
     now: Callable[[], Person | None]
@@ -252,7 +259,12 @@ class SignIn:
 
     async def session(self, scope: Scope) -> PageSession | None:
         """The session of a request. Raises Unavailable if the store cannot be read."""
-        cookie = Request(scope).cookies.get(self._cookie)
+        asserted = asserted_of(scope)
+        if asserted is not None:
+            key = await self._web.store.write(lambda store: store.key())
+            form = assertion_form_token(asserted.person.subject, key)
+            return PageSession(None, asserted.person, form, listener_by(self._web, asserted))
+        cookie = Request(scope).cookies.get(self.cookie)
         if cookie is None:
             return None
         key, ended = await self._web.store.write(lambda store: (store.key(), store.ended_sessions()))
@@ -274,6 +286,8 @@ class SignIn:
         return person if person is not None and person.name == claims.name else None
 
     async def _sign_in(self, request: Request) -> Response:
+        if asserted_of(request.scope) is not None:  # the proxy has signed the user in
+            return RedirectResponse(HOME, 303)
         if request.method != "POST":
             return self._page(request, 200, back_to(request.query_params.get("next", HOME)), "")
         if not is_own_page(headers_of(request.scope), self._web):
@@ -324,6 +338,8 @@ class SignIn:
             return form
         session: PageSession = request.scope[_SESSION]
         claims = session.claims
+        if claims is None:  # there is no session to end
+            return RedirectResponse(HOME, 303)
         await self._web.store.write(
             lambda store: store.end_session(claims.id, token=claims.token, until=float(claims.until))
         )
@@ -345,7 +361,7 @@ class SignIn:
         return self._web.url.startswith("https:")
 
     @property
-    def _cookie(self) -> str:
+    def cookie(self) -> str:
         """The cookie's name.
 
         Browsers accept ``__Host-`` only with Secure and for this host alone, so no sibling host can set it.
@@ -354,7 +370,7 @@ class SignIn:
 
     def _set(self, response: Response, value: str, seconds: int) -> None:
         response.set_cookie(
-            self._cookie, value, max_age=seconds, path="/", secure=self._is_secure, httponly=True, samesite="strict"
+            self.cookie, value, max_age=seconds, path="/", secure=self._is_secure, httponly=True, samesite="strict"
         )
 
 
