@@ -20,6 +20,7 @@ RECIPES: Final = (
     "desktop-forms",
     "slack-review",
     "two-approvals",
+    "chat-notifications",
     "redaction",
     "model-hints",
     "call-arguments",

@@ -356,6 +356,7 @@ def _door(line: DecisionLine) -> str:
         "input_required": "in a result that asks for input",
         "url_error": "as a URL in an error",
         "unasked": "as unsolicited answers from the client",
+        "task": "in a task of the server",
     }.get(line.door, plain(line.door))
 
 

@@ -355,11 +355,37 @@ class Webhook(Strict, frozen=True):
     ] = None
     url_env: Annotated[str | None, Meta(description="The environment variable with the URL.")] = None
     format: Annotated[
-        Literal["standard", "slack"], Meta(description="The message format: Standard Webhooks, or a message for Slack.")
+        Literal["standard", "slack", "json"],
+        Meta(description="The message format: Standard Webhooks, a message for Slack, or `json` with your own `body`."),
     ] = "standard"
+    body: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description=(
+                "For `json`: the message, whose texts may name fields of the review, such as `{title}`, `{link}` or"
+                " `{summary:500}` (at most 500 characters)."
+            )
+        ),
+    ] = None
+    ended_body: Annotated[
+        dict[str, Any] | None,
+        Meta(description="For `json`: the message when the review has ended. Default: none is sent."),
+    ] = None
+    authorization_file: Annotated[
+        str | None,
+        Meta(description="For `json`: the file with the value of the header `Authorization`, relative to the policy."),
+    ] = None
+    authorization_env: Annotated[
+        str | None, Meta(description="For `json`: the environment variable with the value of that header.")
+    ] = None
     secret_file: Annotated[
         str | None,
-        Meta(description="The file with the signing key, relative to the policy. `standard` needs a key."),
+        Meta(
+            description=(
+                "The file with the signing key, relative to the policy. `standard` needs a key. For `json`: the file"
+                " with the field `{secret}`."
+            )
+        ),
     ] = None
     """The signing key for ``standard`` (Standard Webhooks: base64, optionally with the prefix ``whsec_``)."""
     secret_env: Annotated[str | None, Meta(description="The environment variable with the signing key.")] = None

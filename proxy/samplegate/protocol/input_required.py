@@ -292,7 +292,7 @@ class Exchange:
             pending.params = bytes(params.text) if params is not None else f.payload
             pending.size += len(pending.params or b"")
         notes = self._declarations.withheld(declaration, call, identity.name)
-        if f.method.startswith("tasks/"):
+        if call is None and strictjson.fold(f.method).strip().startswith("tasks/"):  # others are no such methods
             return [*notes, *self.tasks.request(pending, f, params)]
         if f.method == LISTEN and (subscribed := self.tasks.subscribe(pending, f, params)) is not None:
             return [*notes, *subscribed]

@@ -137,7 +137,7 @@ class OwnTasks:
             inflight.adopt(pending, INTERNAL, self._state.new_id())
             pending.own = id
             self._running[pending.id] = pending
-            return [made, *self._later(RENEW, lambda: self._renew(pending))]
+            return [made, *self.later(RENEW, lambda: self._renew(pending))]
 
         return self._step(id, then, self._keep(id, lambda _: DAY), record)
 
@@ -231,9 +231,10 @@ class OwnTasks:
         state = rawjson.dump(record.own.state)
         replies = {key: raw.encode() for key, raw in record.own.replies.items()}
         answers = rawjson.object_of(replies) if record.own.asks else None
-        return [*self._later(RENEW, lambda: self._renew(pending)), *self._reopen(pending, state, answers, now)]
+        return [*self.later(RENEW, lambda: self._renew(pending)), *self._reopen(pending, state, answers, now)]
 
-    def _later(self, seconds: float, then: Callable[[], Effects]) -> Effects:
+    def later(self, seconds: float, then: Callable[[], Effects]) -> Effects:
+        """Call ``then`` after so many seconds."""
         token = self._state.new_round()
         self._timers[token] = then
         return [Later(seconds, token)]
@@ -260,7 +261,7 @@ class OwnTasks:
             kept = isinstance(found, TaskRecord) and found.is_open and _is_mine(found, self._state.token)
             if not kept and not isinstance(found, str):
                 return self._stop(pending)
-            return self._later(RENEW, lambda: self._renew(pending))
+            return self.later(RENEW, lambda: self._renew(pending))
 
         return self._step(pending.own, then, renew)
 
@@ -327,7 +328,7 @@ class OwnTasks:
             return True
 
         def then(found: Found) -> Effects:
-            return [] if asks else self._later(AGAIN, lambda: self._go_on(pending.own, pending.caller))
+            return [] if asks else self.later(AGAIN, lambda: self._go_on(pending.own, pending.caller))
 
         return self._step(pending.own, then, keep)
 

@@ -171,6 +171,17 @@ def unchanged(_record: TaskRecord, _now: float) -> bool:
     return False
 
 
+def lasting(ttl: float | None) -> Change:
+    """Keep the record as long as its server says now. A difference that does not matter is not written."""
+
+    def change(record: TaskRecord, now: float) -> bool:
+        before = record.expires
+        record.keep(ttl, now)
+        return abs(record.expires - before) > (3600.0 if record.expires == now + FOREVER else 1.0)
+
+    return change
+
+
 def timestamp(wall: float) -> str:
     """Unix seconds as ISO 8601."""
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

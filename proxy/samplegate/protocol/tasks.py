@@ -28,6 +28,7 @@ from samplegate.protocol.rounds import (
     ForwardRound,
     Note,
     Open,
+    Release,
     Returned,
     Round,
     Settled,
@@ -60,6 +61,7 @@ from samplegate.protocol.task_state import (
     TaskRecord,
     ended,
     kept_members,
+    lasting,
     snapshot,
     unchanged,
     view,
@@ -82,6 +84,9 @@ MAX_OWN: Final = 256
 """Requests of the gate's own that a server may leave unanswered. Beyond that, the gate no longer waits for the oldest.
 """
 UNKNOWN: Final = "unknown task"
+TRIES: Final = 12
+"""Tries to keep the answers of a round in a store that fails."""
+TRY_AGAIN: Final = 5.0  # seconds between them
 RENEW: Final = 4  # beats of a round (of 5 s) between two renewals of its claims
 _OF_PARAMS: Final = frozenset({"taskId", "inputResponses", META})
 _SUBSCRIBED: Final = frozenset({"taskIds"})
@@ -423,7 +428,10 @@ class Tasks:
         if rawjson.string(f.object.raw("resultType")) not in (None, "complete") or seen.id != pending.task:
             raise Malformed("it is not the task that was asked for")
         if seen.status not in TERMINAL and seen.status != INPUT_REQUIRED:
-            return None
+            self._state.inflight.remove(pending)
+            line = with_client_id(pending, f)
+            kept = self._step(seen.id, lambda _: [], lasting(seen.ttl))
+            return [ToClient(pending.stream, line.raw, True, frame=line), *kept]
         claims = self._claims(seen, pending.caller)
 
         def then(found: Found) -> Effects:
@@ -619,39 +627,31 @@ class Tasks:
 
     def settle(self, settled: Settled, round: str) -> Effects:
         """Give the server the answers of a round; end the task if one of them has no form (R70)."""
+        return self._settle(settled, round, TRIES) if round in self.open else []
+
+    def _settle(self, settled: Settled, round: str, tries: int) -> Effects:
         task = self.open[round]
         answers = None if results.is_withdrawn(settled) else results.responses(task.round, settled)
-        owner, kept = self._state.token, False
+        keep = _Outcomes(frozenset(task.entries), self._state.token, answers)
 
-        def keep(record: TaskRecord, now: float) -> bool:
-            nonlocal kept
-            found = [record.keys.get(key) for key in task.entries]
-            own = [one for one in found if one is not None and one.owner == owner and not one.is_settled]
-            kept = record.is_open and len(own) == len(task.entries)
-            if not kept:
-                return False
-            if answers is None:  # decided when it is seen again
-                for one in own:
-                    one.until = now
-            elif isinstance(answers, tuple):
-                record.end({"status": "completed", "result": results.refused_call("modern", *answers)}, now)
-            else:
-                for key, raw in answers.items():
-                    one = record.keys[key]
-                    one.state, one.response, one.entry, one.decision = "answered", raw.decode(), "", None
-                    one.claim(owner, now)
-            return True
+        def again() -> Effects:
+            return self._settle(settled, round, tries - 1) if round in self.open else []
 
         def then(found: Found) -> Effects:
+            # a model's answer has been paid for; a client's update can be repeated
+            if isinstance(found, str) and tries > 1 and task.update is None:
+                return self._gate.later(TRY_AGAIN, again)
             self._close(round)
-            out = [] if task.update is None else self._acknowledge(task.update)
             record = self._own_record(found, task.caller)
             if record is None:
-                fields = {"server": self._state.server, "method": UPDATE, "fault": found or UNKNOWN}
-                return [*out, Note("call.failed", fields)]
+                fault = found if isinstance(found, str) else UNKNOWN
+                if task.update is not None and self._waits(task.update):
+                    return self._fail(task.update, fault)
+                return [Note("call.failed", {"server": self._state.server, "method": UPDATE, "fault": fault})]
+            out = [] if task.update is None else self._acknowledge(task.update)
             if record.ended:
-                return [*(self._end(record, task.id) if kept else []), *out]
-            sends = kept and isinstance(answers, dict)
+                return [*(self._end(record, task.id) if keep.kept else []), *out]
+            sends = keep.kept and isinstance(answers, dict)
             return [*(self._send_answers(record, task.id, list(task.entries)) if sends else []), *out]
 
         return self._step(task.id, then, keep)
@@ -770,6 +770,34 @@ class Tasks:
         return rounds
 
 
+class _Outcomes(msgspec.Struct):
+    """Keeps the answers of a round, or the refusal that ends the task, as a change of its record. Without answers, the
+    round was withdrawn, and its keys are decided when they are seen again."""
+
+    keys: frozenset[str]
+    owner: str
+    answers: Mapping[str, bytes] | tuple[str, Release] | None
+    kept: bool = False
+
+    def __call__(self, record: TaskRecord, now: float) -> bool:
+        found = [record.keys.get(key) for key in self.keys]
+        own = [one for one in found if one is not None and one.owner == self.owner and not one.is_settled]
+        self.kept = record.is_open and len(own) == len(self.keys)
+        if not self.kept:
+            return False
+        if self.answers is None:
+            for one in own:
+                one.until = now
+        elif isinstance(self.answers, tuple):
+            record.end({"status": "completed", "result": results.refused_call("modern", *self.answers)}, now)
+        else:
+            for key, raw in self.answers.items():
+                one = record.keys[key]
+                one.state, one.response, one.entry, one.decision = "answered", raw.decode(), "", None
+                one.claim(self.owner, now)
+        return True
+
+
 def _cancelled(record: TaskRecord, _now: float) -> bool:
     if record.is_open:
         record.cancelled = True
@@ -781,7 +809,7 @@ def _without_tasks(params: rawjson.Object, asked: rawjson.Object) -> rawjson.Obj
 
 
 def _account(found: rawjson.Object, most: int) -> Snapshot:
-    """A snapshot. Raises Malformed if the end in it asks for something, because clients may take it for the call's."""
+    """A snapshot. Raises Malformed if the end in it asks for something: clients may take it for the call's end."""
     seen = snapshot(found, most)
     result, error = found.inner("result"), found.inner("error")
     if result is not None and server_requests.result_type(result) in (INPUT_REQUIRED, "task"):

@@ -58,10 +58,10 @@ def migrate(run: Run, database: Database, *arguments: str) -> str:
 
 def test_the_first_run_creates_and_later_ones_find_the_tables(run: Run, database: Database) -> None:
     first = migrate(run, database)
-    assert "tables created, version 0002" in first
+    assert "tables created, version 0003" in first
     assert "15 partitions created, 0 dropped" in first
     again = migrate(run, database)
-    assert "tables up to date, version 0002" in again
+    assert "tables up to date, version 0003" in again
     assert "0 partitions created, 0 dropped" in again
 
 

@@ -317,3 +317,15 @@ def on_terminal(folder: Path, *words: str, environment: dict[str, str]) -> str:
         os.close(ours)
     assert 0 == process.wait(BOUND), said.decode()
     return said.decode()
+
+
+def test_approvals_that_one_user_cannot_give_are_warned_of(tmp_path: Path) -> None:
+    reviewers = "{ops: {approvals: 2, not: caller}}"
+    rules = "[{name: x, match: {kind: sampling}, effect: escalate, reviewer: ops}]"
+    (tmp_path / "policy.yaml").write_text(f"version: 1\nreviewers: {reviewers}\nrules: {rules}\n")
+    with running(tmp_path, command=ASKING) as found:
+        found.write(*opening())
+        code, _, said = found.end()
+    assert 0 == code
+    assert "reviewers: ops needs 2 approvals, but only this user can give one" in said
+    assert "`not: caller` of ops excludes nobody" in said

@@ -299,3 +299,23 @@ def test_hostile_names_and_values_give_no_commands(run: Run, write: Write, tmp_p
         assert (1, []) == (ended.code, commands(ended.out + ended.err))
     served = run("serve", "--check", "--settings", f"d/{name}")
     assert (2, []) == (served.code, commands(served.out + served.err))
+
+
+APPROVALS = """\
+version: 1
+reviewers: {ops: {approvals: 2, not: caller, groups: [leads]}}
+rules: [{name: x, match: {kind: sampling, server: docs}, effect: escalate, reviewer: ops}]
+"""
+ANN = f"reviews_listen: 127.0.0.1:18081\npeople: {{tokens: [{{name: ann, role: reviewer, sha256: {'ab' * 32}}}]}}\n"
+
+
+def test_approvals_that_the_settings_cannot_give_are_warned_of(run: Run, write: Write) -> None:
+    write("p.yaml", APPROVALS)
+    write("s.yaml", SETTINGS + ANN)
+    ended = run("check", "s.yaml")
+    for warning in (
+        "no user is in the groups of the reviewer ops (leads)",
+        "the reviewer ops needs 2 approvals, but 0 users may decide for it",
+        "`not: caller` of the reviewer ops excludes nobody",
+    ):
+        assert warning in ended.out + ended.err

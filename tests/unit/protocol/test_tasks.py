@@ -10,7 +10,7 @@ import pytest
 
 from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason
-from samplegate.protocol.rounds import Close, Effect, Note, Open, Withdraw
+from samplegate.protocol.rounds import Close, Effect, Later, Note, Open, Withdraw
 from samplegate.protocol.session_state import MAX_PUSH_BYTES
 from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, MAX_TASK_KEYS, TaskRecord, paying
 from samplegate.protocol.tasks import MAX_OWN
@@ -173,10 +173,13 @@ def test_an_undeclared_or_unknown_request_is_refused_without_the_server(method: 
     assert [] == to_server([*undeclared, *unknown, *others])
 
 
-@pytest.mark.parametrize("method", ["tasks/list", "tasks/result", "tasks/other"])
+@pytest.mark.parametrize(
+    "method", ["tasks/list", "tasks/result", "tasks/other", "Tasks/update", " tasks/get", "ta\u017fks/get"]
+)
 def test_methods_that_the_extension_does_not_have(method: str) -> None:
     d = TaskDialogue(FORWARD)
-    assert -32601 == to_client(d.client(modern(5, method, ALL, taskId="task-1")))[0]["error"]["code"]
+    out = d.client(modern(5, method, ALL, taskId="task-1"))
+    assert (-32601, []) == (to_client(out)[0]["error"]["code"], to_server(out))
 
 
 def test_a_client_answers_only_what_it_was_shown_and_only_once() -> None:
@@ -314,6 +317,15 @@ def test_requests_of_a_task_belong_to_its_tool_and_arguments() -> None:
     assert b'"arguments":{"n":1}' in (round.arguments or b"")
 
 
+def test_answers_that_could_not_be_stored_are_not_acknowledged() -> None:
+    d = TaskDialogue(FORWARD)
+    d.create()
+    d.hand_on(d.poll(asks={"k": ask(form())}), "k")
+    out = d.update(k=YES)
+    d.rows.fault = "tasks: disk full"
+    assert [-32603] == [frame["error"]["code"] for frame in to_client(d.settle(out))]
+
+
 # -- restarts
 # ----------------------------------------------------------------------------------------------------------------------
 
@@ -401,6 +413,18 @@ def test_a_process_that_lost_its_claim_releases_nothing() -> None:
     assert 1 == len(sent(other.settle(second), "tasks/update"))
 
 
+def test_an_answer_survives_a_store_that_fails_for_a_while() -> None:
+    d = TaskDialogue(ALLOW)
+    d.create()
+    out = d.poll(asks={"k": ask(sample())})
+    d.rows.fault = "tasks: disk full"
+    failed = d.settle(out)
+    assert [] == sent(failed, "tasks/update")
+    later = one(failed, Later)
+    d.rows.fault = ""
+    assert 1 == len(sent(d.take(d.session.due(later.token)), "tasks/update"))
+
+
 def test_a_running_round_keeps_its_claim() -> None:
     d = TaskDialogue(ANSWER)
     d.create()
@@ -455,6 +479,16 @@ def test_a_server_that_asks_after_the_end_of_a_task_is_not_decided() -> None:
     out = d.poll(asks={"k": ask(form())})
     assert ("working", []) == shown(out)
     assert [] == [effect for effect in out if isinstance(effect, Open)]
+
+
+@pytest.mark.parametrize(("ttl", "pause"), [(3_600_000, 25.0), (None, 86_400.0)])
+def test_a_task_lives_as_long_as_its_server_says_now(ttl: int | None, pause: float) -> None:
+    d = TaskDialogue(ANSWER)
+    d.create(ttlMs=60_000 if ttl else None)
+    for _ in range(10):
+        d.rows.wall += pause
+        assert ("working", []) == shown(d.poll(ttlMs=ttl))
+    assert d.poll(asks={"k": ask(form())}, ttlMs=ttl)
 
 
 def test_a_task_is_forgotten_after_its_ttl() -> None:

@@ -12,7 +12,7 @@ from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.file.checks import MAX_NAME, MAX_RULES
 from samplegate.policy.file.limit_checks import AMOUNTS, CALENDAR
 from samplegate.policy.file.model_checks import VARIABLE_NAME
-from samplegate.policy.file.reviewer_checks import ADDRESSES, KEYS, OLD_KEYS
+from samplegate.policy.file.reviewer_checks import ADDRESSES, AUTHORIZATION, BODIES, KEYS, OLD_KEYS
 from samplegate.policy.file.rule_checks import ELICITATION_ONLY, FORM_ONLY, MAY_BE_EMPTY, SAMPLING_ONLY, URL_ONLY
 from samplegate.policy.schema import Policy
 
@@ -182,10 +182,16 @@ def _limits(structs: dict[str, Any]) -> None:
 def _reviewers(structs: dict[str, Any]) -> None:
     structs["Reviewer"]["properties"]["command"] |= {"minItems": 1}
     webhook = structs["Webhook"]
-    for key in ("url_env", "secret_env", "old_secret_env"):
+    for key in ("url_env", "secret_env", "old_secret_env", "authorization_env"):
         webhook["properties"][key]["pattern"] = f"^{VARIABLE_NAME.pattern.removesuffix(chr(92) + 'Z')}$"
-    for key in ("url_file", "secret_file", "old_secret_file"):
+    for key in ("url_file", "secret_file", "old_secret_file", "authorization_file"):
         webhook["properties"][key]["minLength"] = 1
     webhook["oneOf"] = [{"required": [key]} for key in ADDRESSES]
     signed = {"oneOf": [{"required": [key]} for key in KEYS], "not": {"required": list(OLD_KEYS)}}
-    webhook["allOf"] = [{**_if({"format": {"const": "slack"}}, _without((*KEYS, *OLD_KEYS))), "else": signed}]
+    own = {"required": ["body"], **_without(OLD_KEYS)}
+    plain = _without((*BODIES, *AUTHORIZATION))
+    webhook["allOf"] = [
+        {**_if({"format": {"const": "slack"}}, _without((*KEYS, *OLD_KEYS)))},
+        {**_if({"format": {"const": "json"}}, own), "else": plain},
+        {"anyOf": [{"required": ["format"], "properties": {"format": {"enum": ["slack", "json"]}}}, signed]},
+    ]

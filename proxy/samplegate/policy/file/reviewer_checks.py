@@ -11,7 +11,10 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from samplegate.durations import duration_text
+from samplegate.policy import message_template
 from samplegate.policy.file import timeouts
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.model_checks import VARIABLE_NAME
@@ -232,6 +235,8 @@ def _unused(draft: Draft) -> None:
 ADDRESSES: Final = ("url", "url_file", "url_env")
 KEYS: Final = ("secret_file", "secret_env")
 OLD_KEYS: Final = ("old_secret_file", "old_secret_env")
+AUTHORIZATION: Final = ("authorization_file", "authorization_env")
+BODIES: Final = ("body", "ended_body")
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
 """Suffixes of host names that are never public."""
 _SLACK: Final = ("slack.com", "slack-gov.com")
@@ -240,18 +245,19 @@ _SLACK: Final = ("slack.com", "slack-gov.com")
 def check_webhook(draft: Draft, path: Path, webhook: Webhook) -> None:
     """Check that a webhook has one URL and the keys that its format needs."""
     _one_address(draft, path, webhook)
-    for key in ("url_env", "secret_env", "old_secret_env"):
+    for key in ("url_env", "secret_env", "old_secret_env", "authorization_env"):
         name = getattr(webhook, key)
         if name is not None and draft.sound(*path, key) and not VARIABLE_NAME.match(name):
             draft.problem(
                 (*path, key),
                 "this is not the name of an environment variable; write the variable's name, never the value itself",
             )
-    for key in ("url_file", "secret_file", "old_secret_file"):
+    for key in ("url_file", "secret_file", "old_secret_file", "authorization_file"):
         name = getattr(webhook, key)
         if name is not None and draft.sound(*path, key) and (not name.strip() or INVISIBLE.search(name)):
             draft.problem((*path, key), "this is not the name of a file; write the file's name, relative to this file")
     _signing(draft, path, webhook)
+    _template(draft, path, webhook)
     if webhook.url is not None and draft.sound(*path, "url"):
         _url(draft, path, webhook, webhook.url)
 
@@ -273,6 +279,9 @@ def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
     on the secret URL."""
     if not draft.sound(*path, "format"):
         return
+    if webhook.format == "json":
+        for key in _given(webhook, OLD_KEYS):
+            draft.problem((*path, key), "`format: json` is not signed; remove the key", key=True)
     if webhook.format == "slack":
         for key in _given(webhook, (*KEYS, *OLD_KEYS)):
             draft.problem(
@@ -280,6 +289,7 @@ def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
                 "`format: slack` does not support signing; remove the key, or use `format: standard`",
                 key=True,
             )
+    if webhook.format != "standard":
         return
     for first, second in (KEYS, OLD_KEYS):
         if getattr(webhook, first) is not None and getattr(webhook, second) is not None:
@@ -300,6 +310,32 @@ def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
                 f"same value as {new}; set this to the previous key, or remove it once the rotation is complete",
                 key=True,
             )
+
+
+def _template(draft: Draft, path: Path, webhook: Webhook) -> None:
+    """Check the messages of ``json``, and that other formats have none."""
+    if not draft.sound(*path, "format"):
+        return
+    if webhook.format != "json":
+        for key in _given(webhook, (*BODIES, *AUTHORIZATION)):
+            draft.problem((*path, key), f"only `format: json` has {key}; remove it, or set the format", key=True)
+        return
+    if webhook.body is None and draft.sound(*path, "body"):
+        draft.problem(path, "`format: json` needs a message; add body: {...}")
+    if len(_given(webhook, AUTHORIZATION)) > 1:
+        draft.problem((*path, AUTHORIZATION[1]), f"{AUTHORIZATION[0]} is also set; keep one of the two", key=True)
+    for key in _given(webhook, BODIES):
+        body = getattr(webhook, key)
+        if len(msgspec.json.encode(body)) > message_template.MAX_BODY:
+            draft.problem((*path, key), f"the message is larger than {message_template.MAX_BODY // 1024} KiB")
+        for at, why in message_template.faults(body):
+            draft.problem((*path, key, *at), why)
+    named = any(message_template.names_field(getattr(webhook, key), "secret") for key in BODIES)
+    if named and not _given(webhook, KEYS):
+        draft.problem(path, f"the message names {{secret}}; add {KEYS[0]}: FILE or {KEYS[1]}: NAME")
+    if not named:
+        for key in _given(webhook, KEYS):
+            draft.problem((*path, key), "the message does not name {secret}; name it, or remove the key", key=True)
 
 
 def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:

@@ -214,7 +214,7 @@ def modern_capabilities(raw: bytes | None, revision: str) -> bytes:
             text = _plain(text, name)
     if lookup(text, "roots", "listChanged") is not None:
         text = splice(text, ("roots", "listChanged"), None)
-    return text
+    return without_tasks_extension(text)
 
 
 def _plain(text: bytes, name: str) -> bytes:

@@ -53,6 +53,11 @@ def preformatted(name: str, text: str, most: int) -> str | None:
     return f"{head}{_cut_escaped(shown, room)}\n{FENCE}"
 
 
+def plain_text(text: str) -> str:
+    """Text of several lines for a format other than Slack's: not escaped, without links and hidden characters."""
+    return _neutralized(text, keep="\n\t")
+
+
 def _neutralized(text: str, keep: str) -> str:
     """The text without invisible or direction-changing characters, and with addresses that do not become links."""
     seen = "".join(
@@ -81,7 +86,7 @@ def _cut_escaped(text: str, most: int) -> str:
     return "".join(kept) + note
 
 
-Format: TypeAlias = Literal["standard", "slack"]
+Format: TypeAlias = Literal["standard", "slack", "json"]
 
 
 class ReviewView(msgspec.Struct, frozen=True):

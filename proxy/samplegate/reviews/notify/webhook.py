@@ -24,7 +24,7 @@ from yarl import URL
 from samplegate import __version__
 from samplegate.policy.schema import Webhook
 from samplegate.protocol import strictjson
-from samplegate.reviews.notify import formats
+from samplegate.reviews.notify import formats, template
 from samplegate.reviews.notify.endpoint import (
     Forbidden,
     Lookup,
@@ -77,20 +77,23 @@ BODIES: Final[Mapping[Format, Callable[[Delivery, Review, ReviewView], bytes]]] 
     "standard": formats.standard,
     "slack": formats.for_slack,
 }
+"""The bodies of all formats but ``json``, whose body is in the policy."""
 ANSWERING: Final[frozenset[Format]] = frozenset({"standard"})
 """Formats whose responses may contain a verdict. A chat's response does not come from a reviewer."""
 
 
 def message(
     delivery: Delivery, review: Review, webhook: Webhook, *, view: ReviewView, sources: SecretSources
-) -> WebhookMessage | WebhookNotReady:
-    """The message to post.
+) -> WebhookMessage | WebhookNotReady | None:
+    """The message to post; None if the webhook wants none of this event.
 
     Without a readable key nothing is sent, because a receiver that accepts unsigned messages would accept anyone's.
     """
     url = url_of(webhook, sources)
     if isinstance(url, WebhookNotReady):
         return url
+    if webhook.format == "json":
+        return _own_message(delivery, review, webhook, url, view=view, sources=sources)
     body = BODIES[webhook.format](delivery, review, view)
     signed: Mapping[str, str] = {}
     if webhook.format == "standard":
@@ -101,6 +104,26 @@ def message(
     return WebhookMessage(
         url, {"Content-Type": "application/json", "User-Agent": f"samplegate/{__version__}", **signed}, body
     )
+
+
+def _own_message(
+    delivery: Delivery, review: Review, webhook: Webhook, url: str, *, view: ReviewView, sources: SecretSources
+) -> WebhookMessage | WebhookNotReady | None:
+    """A message with the body of the policy."""
+    body = webhook.body if delivery.event == "review.opened" else webhook.ended_body
+    if body is None:
+        return None
+    secret = sources.read("secret", webhook.secret_file, webhook.secret_env)
+    authorization = sources.read("authorization", webhook.authorization_file, webhook.authorization_env)
+    for found in (secret, authorization):
+        if isinstance(found, WebhookNotReady):
+            return found
+    if isinstance(authorization, str) and not (authorization.isascii() and authorization.isprintable()):
+        return WebhookNotReady("authorization contains line breaks or non-ASCII characters")
+    own = {"Authorization": authorization} if isinstance(authorization, str) else {}
+    text = secret if isinstance(secret, str) else ""
+    sent = {"Content-Type": "application/json", "User-Agent": f"samplegate/{__version__}", **own}
+    return WebhookMessage(url, sent, template.filled(body, delivery, review, view, text))
 
 
 class VerdictReceived(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from tests.fakes.dialogue import (
     to_client,
     to_server,
 )
+from tests.fakes.task_dialogue import task
 
 
 class TestOpening:
@@ -62,6 +63,16 @@ class TestOpening:
         assert {VERSION: "2026-07-28", CAPABILITIES: {"roots": {}, "sampling": {}}, CLIENT_INFO: INFO} == asked[
             "params"
         ]["_meta"]
+
+    def test_tasks_are_not_carried_to_a_legacy_client_that_declares_the_modern_extension(self) -> None:
+        d = Bridge(ALLOW, tasks=True)
+        extensions: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}, "a/b": {}}
+        d.open({"extensions": extensions}, server={"tools": {}, "extensions": extensions})
+        seen = d.call()
+        assert {"a/b": {}} == seen["params"]["_meta"][CAPABILITIES]["extensions"]
+        out = d.server(result(seen["id"], **task("task-1", "working", resultType="task")))
+        why = "the server turned the call into a task, but tasks were not offered: the client declared none here"
+        assert [f"refused: {why}"] == [frame["error"]["message"] for frame in to_client(out)]
 
     @pytest.mark.parametrize("asked", LEGACY)
     def test_the_client_gets_the_legacy_revision_it_asks_for(self, asked: str) -> None:
