@@ -20,7 +20,7 @@ from samplegate.config.assertions import (
     reviewers_fault,
 )
 from samplegate.config.sources import Section, read_error
-from samplegate.policy.schema import Reviewer, is_notified
+from samplegate.policy.schema import Reviewer, may_decide
 from samplegate.protocol.identity import MAX_GROUP, MAX_GROUPS
 from samplegate.urls import url_error
 from samplegate.yamlfile.tree import quoted
@@ -446,7 +446,7 @@ def approval_warnings(settings: PeopleSettings, reviewers: Mapping[str, Reviewer
                 f"people: no user is in the groups of the reviewer {name} ({', '.join(reviewer.groups)}); only a"
                 " webhook, a command or `samplegate reviews` can decide"
             )
-        by_program = any(is_notified(one) for _, one in deciders)
+        by_program = any(may_decide(one) for _, one in deciders)
         if reviewer.approvals > max(1, len(people) + by_program):
             program = ", and all programs together give one" if by_program else ""
             found.append(

@@ -6,11 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
+from samplegate.yamlfile.validate import did_you_mean
+
 DEFAULT_CUT: Final = 1_000
 """Characters of a field, unless the template gives another number."""
 MAX_CUT: Final = 10_000
 MAX_BODY: Final = 64 * 1024
 """Bytes of a template as JSON; those of real ones have some hundred."""
+MAX_FILLED: Final = 32_000
+"""Characters of a template with all fields at their maximum; the receivers of notifications take less."""
+MAX_OWN: Final = 2_000
+"""Characters of fields that are not cut, such as a link: an upper bound of what they have."""
 MAX_DEPTH: Final = 20
 FIELDS: Final[Mapping[str, str]] = {
     "event": "what happened: `review.opened`, or how the review ended",
@@ -30,6 +36,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "secret": "the text of `secret_file` or `secret_env`",
 }
 """The fields, and what they contain."""
+OURS: Final = frozenset({"id", "link", "expires", "secret", "event", "state"})
+"""Fields that the gate or the operator wrote: they stay as they are."""
 FIELD: Final = re.compile(r"\{\{|\}\}|\{([A-Za-z_]*)(?::([0-9]{1,5}))?\}|[{}]")
 
 
@@ -41,6 +49,9 @@ def faults(body: object, path: Place = (), depth: int = 0) -> Iterator[tuple[Pla
     if depth > MAX_DEPTH:
         yield path, f"the body has more than {MAX_DEPTH} levels"
     elif isinstance(body, Mapping):
+        name = next(iter(body), None)
+        if name in FIELDS and list(body.values()) == [None]:
+            yield path, f"this is a mapping, not a field; quote it: '{{{name}}}'"
         for name, value in body.items():
             yield from faults(value, (*path, str(name)), depth + 1)
     elif isinstance(body, list):
@@ -56,9 +67,42 @@ def _text_faults(text: str) -> Iterator[str]:
         if found[0] in ("{", "}"):
             yield f"a single {found[0]} is not a field; write {found[0] * 2} for the character"
         elif name is not None and name not in FIELDS:
-            yield f"there is no field {{{name}}}; use one of {', '.join(FIELDS)}"
+            known = did_you_mean(name, FIELDS) or f"; use one of {', '.join(FIELDS)}"
+            yield f"there is no field {{{name}}}{known}"
+        elif cut is not None and name in OURS:
+            yield f"the field {{{name}}} is never cut; remove the number"
         elif cut is not None and not 0 < int(cut) <= MAX_CUT:
             yield f"a field is cut to 1 to {MAX_CUT} characters"
+
+
+def size(body: object) -> int:
+    """The characters of a template with all of its fields at their maximum."""
+    if isinstance(body, Mapping):
+        return sum(len(str(name)) + 4 + size(value) for name, value in body.items()) + 2
+    if isinstance(body, list):
+        return sum(map(size, body)) + 2
+    if not isinstance(body, str):
+        return 8
+    fields = [found for found in FIELD.finditer(body) if found[1] is not None]
+    return len(body) + 2 + sum(MAX_OWN if found[1] in OURS else int(found[2] or DEFAULT_CUT) for found in fields)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning and a mark, with at most ``most`` characters. Those outside of the Basic Multilingual
+    Plane, such as most emoji, count twice, because some services count in UTF-16."""
+    if len(text) <= most and len(text) + sum(map(_is_wide, text)) <= most:
+        return text
+    kept, length = 0, 1
+    for character in text[:most]:
+        length += 2 if _is_wide(character) else 1
+        if length > most:
+            break
+        kept += 1
+    return f"{text[:kept]}…"
+
+
+def _is_wide(character: str) -> bool:
+    return character > "\uffff"
 
 
 def names_field(body: object, name: str) -> bool:

@@ -462,6 +462,12 @@ def is_notified(reviewer: Reviewer) -> bool:
     return reviewer.webhook is not None or reviewer.command is not None
 
 
+def may_decide(reviewer: Reviewer) -> bool:
+    """Whether a program may decide the reviewer's reviews: a command, or a webhook whose answers are decisions."""
+    webhook = reviewer.webhook
+    return reviewer.command is not None or (webhook is not None and webhook.format == "standard")
+
+
 class RuleBase(Strict, frozen=True, tag_field="effect"):
     """Keys of every rule."""
 

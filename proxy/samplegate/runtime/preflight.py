@@ -107,12 +107,18 @@ def _webhook(
         if isinstance(signing, WebhookNotReady):
             file = webhook.old_secret_file if signing.what.startswith("old_") else webhook.secret_file
             yield _in_webhook(place, signing.what), _unread(signing.what, file, folder)
+    if webhook.format == "json":
+        for name in ("secret", "authorization"):
+            file, variable = getattr(webhook, f"{name}_file"), getattr(webhook, f"{name}_env")
+            read = sources.read(name, file, variable)
+            if isinstance(read, WebhookNotReady):
+                yield _in_webhook(place, read.what), _unread(read.what, file, folder)
 
 
 def _in_webhook(place: Place, what: str) -> Place:
     """The place of a key of the webhook that a message begins with; the webhook's otherwise."""
     key = what.partition(" ")[0]
-    known = {f"{name}_{kind}" for name in ("url", "secret", "old_secret") for kind in ("file", "env")}
+    known = {f"{name}_{kind}" for name in ("url", "secret", "old_secret", "authorization") for kind in ("file", "env")}
     return (*place, key) if key in known else place
 
 

@@ -45,7 +45,7 @@ from samplegate.limits.accounts import NO_RUN
 from samplegate.policy.conditions import globs
 from samplegate.policy.file import load
 from samplegate.policy.match import CompiledPolicy, has_no_rule_for
-from samplegate.policy.schema import is_notified
+from samplegate.policy.schema import may_decide
 from samplegate.postgres.driver import check_driver
 from samplegate.protocol import frames, results
 from samplegate.protocol.bridge.negotiation import EraNegotiator
@@ -208,7 +208,11 @@ def _headers(
 def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, str]:
     """An environment without the secrets of reviewers' webhooks, so that no server can sign in their name."""
     webhooks = [reviewer.webhook for reviewer in rules.policy.policy.reviewers.values() if reviewer.webhook is not None]
-    hidden = {name for webhook in webhooks for name in (webhook.url_env, webhook.secret_env, webhook.old_secret_env)}
+    hidden = {
+        name
+        for webhook in webhooks
+        for name in (webhook.url_env, webhook.secret_env, webhook.old_secret_env, webhook.authorization_env)
+    }
     return {name: value for name, value in environment.items() if name not in hidden}
 
 
@@ -350,7 +354,7 @@ def warnings(run: Run) -> list[str]:
             f"reviewers: {name} needs {reviewer.approvals} approvals, but only this user can give one; set `people` and"
             " reviews_listen, or use `samplegate serve`"
             for name, reviewer in run.rules.policy.policy.reviewers.items()
-            if reviewer.approvals > 1 + is_notified(reviewer)
+            if reviewer.approvals > 1 + may_decide(reviewer)
         ]
     found += [
         f"reviewers: `not: caller` of {name} excludes nobody, because `samplegate run` does not know who its caller is"

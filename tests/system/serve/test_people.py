@@ -74,6 +74,9 @@ SHORT = [
     ((ANN, BEN), Reviewer(approvals=2), [NEEDS.format(2, "1 user", "")]),
     ((ANN, BEN), Reviewer(approvals=2, after="1m", also=["legal"]), []),
     ((ANN,), Reviewer(approvals=2, command=["x"]), []),
+    ((ANN,), Reviewer(approvals=2, webhook=HOOK), []),
+    ((ANN,), Reviewer(approvals=2, webhook=replace(HOOK, format="slack")), [NEEDS.format(2, "1 user", "")]),
+    ((ANN,), Reviewer(approvals=2, webhook=replace(HOOK, format="json", body={})), [NEEDS.format(2, "1 user", "")]),
     ((ANN, token("dora", "four", "admin")), Reviewer(approvals=2), []),
     ((ANN, token("cleo", "three", "viewer")), Reviewer(approvals=2), [NEEDS.format(2, "1 user", "")]),
     (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from samplegate.runtime.preflight import preflight
 from samplegate.runtime.process import load_policy
+from samplegate.runtime.run import without_webhooks
 
 HEAD = "version: 1\nmodels:\n  - "
 TAIL = "\nrules: [{name: r, match: {kind: sampling}, effect: allow}]\n"
@@ -169,6 +172,14 @@ def test_public_names_are_not_looked_up(tmp_path: Path) -> None:
     assert [] == of_reviewer(tmp_path, f"webhook: {{url: 'https://hooks.example.com/x', {SIGNED}}}", **SECRET)
 
 
+def test_the_secrets_of_a_message_of_the_policy_are_read(tmp_path: Path) -> None:
+    body = "format: json, body: {key: '{secret}'}, secret_env: SECRET, authorization_file: token"
+    told = of_reviewer(tmp_path, f"webhook: {{url: 'https://hooks.example.com/x', {body}}}")
+    assert ["secret_env SECRET is not set or empty", "authorization_file token cannot be read"] == [
+        next(part for part in line.split("; ")[0].split(": ") if " " in part) for line in told
+    ]
+
+
 def test_the_files_and_variables_of_a_webhook_are_read(tmp_path: Path) -> None:
     webhook = "webhook: {url_file: url, secret_env: SECRET}"
     assert [
@@ -190,3 +201,13 @@ def test_no_secret_is_in_a_message(tmp_path: Path) -> None:
     told += of_reviewer(tmp_path, f"webhook: {{url_file: odd, {SIGNED}}}", SECRET="T0PSECRET")
     assert 4 == len(told)
     assert not [line for line in told if "T0PSECRET" in line or "10.9.8.7" in line]
+
+
+def test_servers_do_not_get_the_variables_of_webhooks() -> None:
+    """Whoever has them could post in the gate's name."""
+    body = "format: json, body: {key: '{secret}'}, secret_env: S, authorization_env: A"
+    text = f"version: 1\nreviewers:\n  ops: {{webhook: {{url_env: U, {body}}}}}\nrules: []\n"
+    given = dict.fromkeys(("U", "S", "A", "PATH"), "x")
+    policy = load_policy(text, file="p", environment=given)
+    rules: Any = SimpleNamespace(policy=policy)
+    assert {"PATH": "x"} == without_webhooks(given, rules)

@@ -240,6 +240,10 @@ BODIES: Final = ("body", "ended_body")
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
 """Suffixes of host names that are never public."""
 _SLACK: Final = ("slack.com", "slack-gov.com")
+_SECRET_URLS: Final = (
+    *_SLACK, "discord.com", "discordapp.com", "logic.azure.com", "api.powerplatform.com", "webhook.office.com"
+)  # fmt: skip
+"""Hosts whose webhooks have no credential but their URL."""
 
 
 def check_webhook(draft: Draft, path: Path, webhook: Webhook) -> None:
@@ -325,17 +329,27 @@ def _template(draft: Draft, path: Path, webhook: Webhook) -> None:
     if len(_given(webhook, AUTHORIZATION)) > 1:
         draft.problem((*path, AUTHORIZATION[1]), f"{AUTHORIZATION[0]} is also set; keep one of the two", key=True)
     for key in _given(webhook, BODIES):
-        body = getattr(webhook, key)
-        if len(msgspec.json.encode(body)) > message_template.MAX_BODY:
-            draft.problem((*path, key), f"the message is larger than {message_template.MAX_BODY // 1024} KiB")
-        for at, why in message_template.faults(body):
-            draft.problem((*path, key, *at), why)
+        _body(draft, (*path, key), getattr(webhook, key))
     named = any(message_template.names_field(getattr(webhook, key), "secret") for key in BODIES)
     if named and not _given(webhook, KEYS):
         draft.problem(path, f"the message names {{secret}}; add {KEYS[0]}: FILE or {KEYS[1]}: NAME")
     if not named:
         for key in _given(webhook, KEYS):
             draft.problem((*path, key), "the message does not name {secret}; name it, or remove the key", key=True)
+
+
+def _body(draft: Draft, path: Path, body: object) -> None:
+    if len(msgspec.json.encode(body)) > message_template.MAX_BODY:
+        draft.problem(path, f"the message is larger than {message_template.MAX_BODY // 1024} KiB")
+    found = list(message_template.faults(body))
+    for at, why in found:
+        draft.problem((*path, *at), why)
+    if not found and (size := message_template.size(body)) > message_template.MAX_FILLED:
+        draft.problem(
+            path,
+            f"the message can have {size:,} characters, more than {message_template.MAX_FILLED:,}; shorten it, or give"
+            " its fields fewer characters, such as {summary:200}",
+        )
 
 
 def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
@@ -345,10 +359,11 @@ def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
         return
     parts = urlsplit(url)
     is_slack = (parts.hostname or "").endswith(_SLACK)
-    if webhook.format == "slack" or is_slack:
+    if webhook.format == "slack" or (parts.hostname or "").endswith(_SECRET_URLS):
+        whose = "a Slack webhook URL" if webhook.format == "slack" or is_slack else "this URL"
         draft.warn(
             at,
-            "anyone who knows a Slack webhook URL can post to it; put it in a file and set url_file",
+            f"anyone who knows {whose} can post to it; put it in a file and set url_file",
             key=True,
         )
     elif parts.query:

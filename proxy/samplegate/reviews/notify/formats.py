@@ -34,6 +34,8 @@ _entities: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _address: Final = re.compile(
     r"(?i)\b([a-z][a-z0-9+.-]{0,30}):(?=//)|\b(mailto|tel|data|javascript|slack):(?=\S)|\b(www)\.(?=\S)"
 )
+_mention: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[@!#&]|users/)|\](?=\()")
+"""Where a mention, or a link with a text, would begin in the markup of one chat or another."""
 _GAP: Final = "\u200b"
 """A zero-width space, which breaks links and fences."""
 
@@ -54,8 +56,9 @@ def preformatted(name: str, text: str, most: int) -> str | None:
 
 
 def plain_text(text: str) -> str:
-    """Text of several lines for a format other than Slack's: not escaped, without links and hidden characters."""
-    return _neutralized(text, keep="\n\t")
+    """Text of several lines for a format other than Slack's: not escaped, without links, mentions and hidden
+    characters."""
+    return _mention.sub(lambda found: f"{found[0]}{_GAP}", _neutralized(text, keep="\n\t"))
 
 
 def _neutralized(text: str, keep: str) -> str:

@@ -166,7 +166,7 @@ class DeliveryAttempt:
             await context.store.write(lambda store: store.key()),
         )
 
-    async def _webhook(self, review: Review, webhook: Webhook) -> DeliveryResult | WebhookNotReady | None:
+    async def _webhook(self, review: Review, webhook: Webhook) -> DeliveryResult | WebhookNotReady:
         message = await asyncio.to_thread(
             webhooks.message,
             self._delivery,
@@ -175,7 +175,9 @@ class DeliveryAttempt:
             view=await self._view(review),
             sources=self._context.sources,
         )  # reads files and writes up to 256 KiB
-        if message is None or isinstance(message, WebhookNotReady):
+        if message is None:
+            return Delivered(webhooks.UNWANTED)
+        if isinstance(message, WebhookNotReady):
             return message
         said = await send(message, self._context.network, now=self._context.wall())
         if isinstance(said, VerdictReceived | Delivered):

@@ -1,22 +1,19 @@
 """Pure. A webhook's own JSON body: a template from the policy, whose texts name fields of a review.
 
 Fields are put into the parsed template, so no text of a server can change its structure. A server's text is plain: it
-has no invisible characters and no addresses that become links, and is cut.
+has no invisible characters, no addresses that become links, no links with a text and no mentions, and is cut.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from samplegate.policy.message_template import DEFAULT_CUT, FIELD
+from samplegate.policy.message_template import DEFAULT_CUT, FIELD, OURS, shortened
 from samplegate.reviews.notify.formats import ReviewView, data, encoded, plain_text, title_of
 from samplegate.reviews.review import Delivery, Review
 from samplegate.reviews.views import request_sections
-
-_OURS: Final = frozenset({"id", "link", "expires", "secret", "event", "state"})
-"""Fields that the gate or the operator wrote: they stay as they are."""
 
 
 def filled(body: object, delivery: Delivery, review: Review, view: ReviewView, secret: str) -> bytes:
@@ -39,7 +36,7 @@ def values(delivery: Delivery, review: Review, view: ReviewView, secret: str) ->
         "caller": str(seen["caller"]),
         "tool": ", ".join(str(call["tool"] or call["method"]) for call in seen["during"][:5]),
         "rule": str(seen["rule"]),
-        "reviewer": str(seen["reviewer"]),
+        "reviewer": delivery.reviewer,
         "state": str(seen["state"]),
         "who": str(seen["who"] or ""),
         "id": str(seen["id"]),
@@ -70,9 +67,8 @@ def _text(text: str, fields: Mapping[str, str]) -> str | None:
             return found[0][0]
         most = int(found[2]) if found[2] is not None else DEFAULT_CUT
         said = fields[found[1]]
-        if found[1] in _OURS:
+        if found[1] in OURS:
             return said
-        said = plain_text(said)
-        return said if len(said) <= most else f"{said[: most - 1]}…"
+        return shortened(plain_text(said), most)
 
     return FIELD.sub(value, text)

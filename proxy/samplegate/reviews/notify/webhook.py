@@ -78,6 +78,7 @@ BODIES: Final[Mapping[Format, Callable[[Delivery, Review, ReviewView], bytes]]] 
     "slack": formats.for_slack,
 }
 """The bodies of all formats but ``json``, whose body is in the policy."""
+UNWANTED: Final = "not notified of this event"
 ANSWERING: Final[frozenset[Format]] = frozenset({"standard"})
 """Formats whose responses may contain a verdict. A chat's response does not come from a reviewer."""
 

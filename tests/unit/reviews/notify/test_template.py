@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from samplegate.policy.file.load import load
-from samplegate.policy.message_template import FIELDS, faults
+from samplegate.policy.message_template import FIELDS, faults, shortened, size
 from samplegate.policy.schema import Webhook
 from samplegate.reviews.notify.endpoint import SecretSources, WebhookNotReady
 from samplegate.reviews.notify.formats import ReviewView
@@ -156,7 +156,14 @@ def test_every_field_has_a_value_or_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("{{x}}", "{x}"), ("{id}!", f"{ID}!"), ("{server:2}", "d…"), ("a {{ {id} }} b", f"a {{ {ID} }} b"), ("", "")],
+    [
+        ("{{x}}", "{x}"),
+        ("{id}!", f"{ID}!"),
+        ("{server:2}", "d…"),
+        ("a {{ {id} }} b", "a { " + ID + " } b"),
+        ("", ""),
+        ("{reviewer}", "ops"),
+    ],
 )
 def test_texts(text: str, expected: str, tmp_path: Path) -> None:
     assert {"a": expected} == own(tmp_path, {"a": text})
@@ -177,7 +184,10 @@ def test_a_header_of_two_lines_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        ({"a": "{sumary}"}, "there is no field {sumary}"),
+        ({"a": "{sumary}"}, "there is no field {sumary}; did you mean 'summary'?"),
+        ({"a": "{xyzzy}"}, "there is no field {xyzzy}; use one of event, title"),
+        ({"a": "{link:20}"}, "the field {link} is never cut; remove the number"),
+        ({"a": {"link": None}}, "this is a mapping, not a field; quote it: '{link}'"),
         ({"a": ["x", "{"]}, "a single {"),
         ({"a": "}"}, "a single }"),
         ({"a": "{summary:0}"}, "is cut to 1 to"),
@@ -187,6 +197,43 @@ def test_a_header_of_two_lines_is_refused(tmp_path: Path) -> None:
 )
 def test_faults_of_a_template(made: Any, expected: str) -> None:
     assert [expected in why for _, why in faults(made)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("abcd", 4, "abcd"),
+        ("abcde", 4, "abc…"),
+        ("a\U0001f600b", 4, "a\U0001f600b"),
+        ("a\U0001f600bc", 4, "a\U0001f600…"),
+        ("\U0001f600\U0001f600", 3, "\U0001f600…"),
+        ("\U0001f600", 1, "…"),
+    ],
+)
+def test_emoji_count_twice(text: str, most: int, expected: str) -> None:
+    assert expected == shortened(text, most)
+
+
+def test_emoji_do_not_exceed_the_limits_of_services(tmp_path: Path) -> None:
+    about = replace(review(show="full"), params=asks("\U0001f600" * 9_000))
+    assert len(body(tmp_path, "discord", about)["content"].encode("utf-16-le")) // 2 <= 2_000
+    assert len(body(tmp_path, "ntfy", about)["message"].encode()) <= 4_096
+
+
+def test_the_size_of_a_message_is_known_before(tmp_path: Path) -> None:
+    made = {"a": ["{summary:2000} {title:9}", 1, None, True], "b" * 50: "{link}{server}"}
+    about = replace(review(show="full"), params=asks("x" * 9_000), server="s" * 5_000)
+    hook = Webhook(url="https://a.example/x", format="json", body=made)
+    found = message(delivery(), about, hook, view=VIEW, sources=SecretSources(tmp_path, {}))
+    assert isinstance(found, WebhookMessage)
+    assert 3_000 < len(found.body.replace(b"\\u2026", b".")) <= size(made) < 6_000
+
+
+def test_no_text_of_a_server_mentions_anyone_or_hides_a_link(tmp_path: Path) -> None:
+    hostile = "@everyone <@123> <!channel> <users/all> [click](evil.example) ann@example.com"
+    content = body(tmp_path, "discord", replace(review(show="full"), params=asks(hostile)))["content"]
+    assert not [bad for bad in ("@everyone", "<@", "<!", "<users/", "](") if bad in content]
+    assert "ann@example.com" in content
 
 
 def test_a_template_is_bounded_in_depth() -> None:
