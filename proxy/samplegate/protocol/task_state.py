@@ -79,6 +79,8 @@ class OwnTask(msgspec.Struct, omit_defaults=True):
     state: str
     held: bool = False
     """Whether one gate holds the open call at a legacy server. If that gate ends, nobody can carry the call on."""
+    sent: bool = False
+    """Whether the call is with the server, since ``state`` was sealed. If the gate ends, nobody repeats it."""
     asks: dict[str, str] = {}
     """The requests that the client has to answer, raw JSON by key."""
     replies: dict[str, str] = {}

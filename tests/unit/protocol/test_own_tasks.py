@@ -10,7 +10,7 @@ from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Denied, Reason, SealedDecision
 from samplegate.protocol.own_tasks import AGAIN, HOLD, RENEW
 from samplegate.protocol.rounds import Effect, ForwardRound, Later, Open, Round, Withdraw
-from samplegate.protocol.task_state import CLAIM
+from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES
 from tests.fakes.dialogue import (
     CAPABILITIES,
     FORWARD,
@@ -216,3 +216,91 @@ def test_nothing_is_left_after_a_task() -> None:
     inflight, own = d.session.state.inflight, d.session.exchange.own
     left = (inflight.asked, inflight.wire, inflight.size, own._running, own._steps, own._timers)
     assert not any(left)
+
+
+def test_a_call_that_was_with_the_server_is_not_repeated_by_another_gate() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    d.settle(made)
+    other = dialogue(rows=d.rows, token="other")
+    other.rows.wall += CLAIM
+    status, out = get(other, id)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert "failed" == status["status"]
+
+
+def test_a_call_that_is_cancelled_while_its_task_is_made_has_none() -> None:
+    d = dialogue()
+    round: Round = one(asked(d), Open).round
+    steps = d.session.round_done(round.id, ForwardRound(frozenset(), {"k": _decision()}, "hash", NONCE), d.now)
+    d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    out = d.take(steps)
+    assert [] == to_client(out)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert not d.session.state.inflight.asked
+
+
+def test_answers_have_a_bound() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    out = d.server(result(sent["id"], resultType="input_required", inputRequests={"a": ask(form()), "b": ask(form())}))
+    d.hand_on(out, "a", "b")
+    (refused,) = to_client(d.update(7, id, a={"action": "accept", "content": {"confirm": "x" * MAX_TASK_BYTES}}))
+    assert -32602 == refused["error"]["code"]
+    assert ["a", "b"] == list(get(d, id)[0]["inputRequests"])
+
+
+def test_a_servers_cancellation_of_the_gates_call_is_not_the_clients() -> None:
+    d = dialogue()
+    _, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    out = d.server({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": sent["id"]}})
+    assert [] == to_client(out)
+
+
+def test_a_server_gets_no_progress_token_of_a_request_that_is_over() -> None:
+    d = dialogue()
+    call = modern(1, "tools/call", ALL, name="x")
+    call["params"]["_meta"]["progressToken"] = 7
+    d.client(call)
+    out = d.server(result(1, resultType="input_required", inputRequests={"k": ask(form())}))
+    _, made = created(d, out)
+    (sent,) = to_server(d.settle(made))
+    assert "progressToken" not in sent["params"]["_meta"]
+
+
+def test_a_store_that_fails_delays_the_retry() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    d.rows.fault = "tasks: disk full"
+    waits = d.settle(made)
+    assert [] == to_server(waits)
+    d.rows.fault = ""
+    (later,) = [effect for effect in waits if isinstance(effect, Later)]
+    (sent,) = to_server(d.take(d.session.due(later.token)))
+    d.server(result(sent["id"], resultType="complete", content=[]))
+    assert "completed" == get(d, id)[0]["status"]
+
+
+def test_a_task_cancelled_before_the_retry_sends_none() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    d.is_slow = True
+    d.settle(made)
+    waiting, d._waiting = d._waiting, []
+    d.is_slow = False
+    d.client(modern(6, "tasks/cancel", ALL, taskId=id))
+    d._waiting = waiting
+    assert [] == to_server(d.go_on())
+    assert not d.session.state.inflight.asked
+
+
+def test_too_many_questions_for_the_client_fail_the_task() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    questions = {"a": ask(form(message="x" * MAX_TASK_BYTES))}
+    out = d.server(result(sent["id"], resultType="input_required", inputRequests=questions))
+    d.hand_on(out, "a")
+    assert "failed" == get(d, id)[0]["status"]
