@@ -406,6 +406,7 @@ class Exchange:
             parks=parks,
             arguments=pending.arguments,
             until=pending.until,
+            own=pending.own,
             hold=HOLD if parks and self.own.takes(pending) else None,
         )
         self.open[round.id] = PendingRound(pending, round, asked.entries, state)

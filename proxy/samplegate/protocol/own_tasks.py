@@ -501,8 +501,8 @@ class _Claim(msgspec.Struct):
         self.won = False
         if record.caller != self.caller or not record.is_open or own is None or now < own.until:
             return False
-        if own.held or own.sent:  # the server may have carried the call out, so it is never repeated
-            record.end(failure("the gate that held the open call at the server has ended"), now)
+        if own.held or own.sent:  # the call may have been carried out or paid for, so it is never repeated
+            record.end(failure("the gate that carried the call out has ended"), now)
             record.own, record.params = OwnTask(""), None
             return True
         self.won = not own.waits_for_client

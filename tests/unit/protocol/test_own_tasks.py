@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from samplegate.errors import Unavailable
 from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Denied, Reason, SealedDecision
 from samplegate.protocol.own_tasks import AGAIN, HOLD, RENEW
-from samplegate.protocol.rounds import Effect, ForwardRound, Later, Open, Round, Withdraw
-from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES
+from samplegate.protocol.rounds import Effect, ForwardRound, Later, Open, Round, TaskStep, Withdraw
+from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, spending
+from samplegate.tasks.store import carry_out
 from tests.fakes.dialogue import (
     CAPABILITIES,
     FORWARD,
@@ -24,7 +27,7 @@ from tests.fakes.dialogue import (
     to_client,
     to_server,
 )
-from tests.fakes.task_dialogue import ALL, TaskDialogue
+from tests.fakes.task_dialogue import ALL, SCOPE, TaskDialogue
 
 ESCALATE: dict[str, Any] = {"name": "people", "effect": "escalate", "reviewer": "ops"}
 YES = {"action": "accept", "content": {"confirm": True}}
@@ -304,3 +307,41 @@ def test_too_many_questions_for_the_client_fail_the_task() -> None:
     out = d.server(result(sent["id"], resultType="input_required", inputRequests=questions))
     d.hand_on(out, "a")
     assert "failed" == get(d, id)[0]["status"]
+
+
+def test_a_task_that_has_paid_a_model_is_not_paid_for_again() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    round: Round = one(made, Open).round
+    assert id == round.own
+    carry_out(d.rows, SCOPE, TaskStep("", round.own, spending("t"), own=True), 100)
+    other = dialogue(rows=d.rows, token="other")
+    other.rows.wall += CLAIM
+    status, out = get(other, id)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert "failed" == status["status"]
+
+
+def test_a_gate_that_has_lost_its_task_pays_no_model() -> None:
+    d = dialogue()
+    id, _ = created(d, asked(d))
+    with pytest.raises(Unavailable):
+        carry_out(d.rows, SCOPE, TaskStep("", id, spending("other"), own=True), 100)
+
+
+def test_a_session_is_in_use_while_it_carries_a_task_on() -> None:
+    d = dialogue()
+    id, _ = created(d, asked(d))
+    assert d.session.state.inflight.for_tasks
+    d.client(modern(6, "tasks/cancel", ALL, taskId=id))
+    assert not d.session.state.inflight.for_tasks
+
+
+def test_an_answer_that_cannot_be_read_fails_the_task() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    head = json.dumps({"jsonrpc": "2.0", "id": sent["id"], "result": {}}).encode()
+    d.take(d.session.lost("server", 0, head, "it is over the limit"))
+    assert "failed" == get(d, id)[0]["status"]
+    assert not d.session.exchange.own._running
