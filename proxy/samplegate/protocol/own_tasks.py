@@ -142,8 +142,9 @@ class OwnTasks:
         inflight = self._state.inflight
 
         def then(found: Found) -> Effects:
-            if inflight.numbered.get(pending.number) is not pending or pending.own:
-                return self._forget(id)  # answered or cancelled meanwhile, or a task for another of its requests
+            gone = inflight.numbered.get(pending.number) is not pending or pending.round is not None
+            if gone or pending.own:  # answered or cancelled meanwhile, or a task for another of its requests
+                return self._forget(id)
             if (fault := _fault(found, record)) is not None:  # the client waits on
                 return [Note("call.failed", {"server": self._state.server, "method": pending.method, "fault": fault})]
             assert isinstance(found, TaskRecord)

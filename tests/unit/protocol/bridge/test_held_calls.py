@@ -201,3 +201,16 @@ def test_a_task_of_a_modern_server_is_not_carried_on_by_a_legacy_one() -> None:
     out = h.run(h.d.client(9, asks(7, "tasks/get", {CAPABILITIES: ALL}, taskId=task["taskId"])))
     assert [] == [effect for effect in out if isinstance(effect, Open)]
     assert "failed" == h.ask("tasks/get", task["taskId"])["status"]
+
+
+def test_an_error_with_urls_that_is_being_decided_answers_the_call() -> None:
+    h = Held()
+    wire = h.call()
+    pushed = h.pushed()
+    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE), Later)
+    link = {"mode": "url", "elicitationId": "e", "url": "https://example.com/", "message": "open"}
+    error = {"code": -32042, "message": "open it", "data": {"elicitations": [link]}}
+    out = h.d.server({"jsonrpc": "2.0", "id": wire, "error": error})
+    assert "url_error" == one(out, Open).round.door
+    assert {} == created(h.run(h.d.session.due(later.token)))
+    assert [3] == [stream for stream, _, _ in heard(h.d.settle(out))]
