@@ -406,7 +406,8 @@ class OwnTasks:
         return self._update(pending, id, f)
 
     def _get(self, pending: Pending, id: str) -> Effects:
-        claimed = _Claim(pending.caller, self._state.token)
+        running = any(one.own == id for one in self._running.values())
+        claimed = _Claim(pending.caller, self._state.token, running)
 
         def then(found: Found) -> Effects:
             if (refused := self._refused(pending, found)) is not None:
@@ -495,6 +496,8 @@ class _Claim(msgspec.Struct):
 
     caller: str
     owner: str
+    running: bool = False
+    """Whether the session itself works on it. Its claim may have expired: the machine slept, or the store failed."""
     won: bool = False
 
     def __call__(self, record: TaskRecord, now: float) -> bool:
@@ -502,6 +505,9 @@ class _Claim(msgspec.Struct):
         self.won = False
         if record.caller != self.caller or not record.is_open or own is None or now < own.until:
             return False
+        if self.running and own.owner == self.owner:
+            own.claim(self.owner, now)
+            return True
         if own.held or own.sent:  # the call may have been carried out or paid for, so it is never repeated
             record.end(failure("the gate that carried the call out has ended"), now)
             record.own, record.params = OwnTask(""), None

@@ -345,3 +345,15 @@ def test_an_answer_that_cannot_be_read_fails_the_task() -> None:
     d.take(d.session.lost("server", 0, head, "it is over the limit"))
     assert "failed" == get(d, id)[0]["status"]
     assert not d.session.exchange.own._running
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_machine_that_slept_goes_on_with_its_own_call(sent: bool) -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    if sent:
+        d.settle(made)
+    d.rows.wall += 2 * CLAIM
+    status, out = get(d, id)
+    assert "working" == status["status"]
+    assert [] == [effect for effect in out if isinstance(effect, Open)]

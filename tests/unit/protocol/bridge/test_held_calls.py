@@ -214,3 +214,11 @@ def test_an_error_with_urls_that_is_being_decided_answers_the_call() -> None:
     assert "url_error" == one(out, Open).round.door
     assert {} == created(h.run(h.d.session.due(later.token)))
     assert [3] == [stream for stream, _, _ in heard(h.d.settle(out))]
+
+
+def test_a_machine_that_slept_still_holds_its_call() -> None:
+    h = Held()
+    h.call()
+    (task,) = created(h.waits(h.pushed())).values()
+    h.rows.wall += 2 * CLAIM
+    assert "working" == h.ask("tasks/get", task["taskId"])["status"]
