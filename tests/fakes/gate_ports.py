@@ -53,6 +53,7 @@ class FakePorts:
     in_force: Callable[[], CompiledPolicy] | None = None
     realm: str = ""
     replay: Replay | None = None
+    pay: Callable[[Round, str], Awaitable[None]] | None = None
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None
 
     async def sample(
@@ -91,6 +92,7 @@ class FakePorts:
             in_force=self.in_force,
             realm=self.realm,
             replay=self.replay,
+            pay=self.pay,
             trace=self.trace,
         )
         return Gate(d.compiled, "hash", ports)

@@ -109,7 +109,7 @@ class _ModelTries:
     async def _pay(self) -> Outcome | None:
         """Note that a task's request is about to cost money; the outcome if that fails."""
         pending = self._pending
-        if pending.round.task is None or pending.ports.pay is None:
+        if not (pending.round.task or pending.round.own) or pending.ports.pay is None:
             return None
         try:
             await pending.ports.pay(pending.round, pending.key)

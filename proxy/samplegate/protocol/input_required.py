@@ -406,6 +406,7 @@ class Exchange:
             parks=parks,
             arguments=pending.arguments,
             until=pending.until,
+            own=pending.own,
             hold=HOLD if parks and self.own.takes(pending) else None,
         )
         self.open[round.id] = PendingRound(pending, round, asked.entries, state)
@@ -475,7 +476,10 @@ class Exchange:
         found = results.responses(asked.round, settled)
         if isinstance(found, tuple):
             return self._end(pending, *found)
-        return self._retry(pending, rawjson.object_of(found), asked.state)
+        answers = rawjson.object_of(found)
+        if pending.own:
+            return self.own.sending(pending, lambda: self._retry(pending, answers, asked.state))
+        return self._retry(pending, answers, asked.state)
 
     def _end(self, pending: Pending, kind: str, release: Release) -> Effects:
         self.state.inflight.remove(pending)
@@ -521,7 +525,7 @@ class Exchange:
         """Withdraw the round of a cancelled call; None if the call is with the server, which then must be notified."""
         if pending.round is None:
             return None
-        if (held := self.tasks.cancelled(pending)) is not None:
+        if (held := self.tasks.cancelled(pending)) is not None or (held := self.own.cancelled(pending)) is not None:
             return held
         if self.pauses.over(pending.round) is not None:
             return []

@@ -26,6 +26,7 @@ from samplegate.protocol.session_state import INTERNAL, PROGRESS, Pending, Sessi
 from samplegate.protocol.task_state import (
     FOREVER,
     INPUT_REQUIRED,
+    MAX_TASK_BYTES,
     WORKING,
     Change,
     Found,
@@ -53,6 +54,9 @@ POLL: Final = 5_000  # milliseconds
 MAX_RESULT: Final = 16 * 1024 * 1024
 """Bytes of a result that is kept."""
 UNKNOWN: Final = "unknown task"
+STORING: Final = "store"
+"""The name of no round: the call waits for the store."""
+FULL: Final = f"the requests and answers of the task use more than {MAX_TASK_BYTES // 2**20} MiB"
 _EMPTY: Final = b'{"resultType":"complete"}'
 
 Reopen = Callable[[Pending, bytes, bytes | None, float], Effects]
@@ -71,6 +75,8 @@ class OwnTasks:
         self.cancel: Cancel = lambda _: []
         self.translate: Callable[[bytes], bytes] = lambda result: result
         """A result as a modern client gets it. Raises Malformed."""
+        self.carries_on = True
+        """Whether the server understands a retry: none of an older protocol version does."""
         self._steps: dict[str, Callable[[Found], Effects]] = {}
         self._running: dict[frames.FrameId, Pending] = {}
         """The internal calls, by the gate's id."""
@@ -107,12 +113,20 @@ class OwnTasks:
         assert pending.params is not None
         id = self._new_id(pending.caller, hashlib.sha256(b"task" + conclusion.nonce).digest()[:NONCE_BYTES])
         params = rawjson.splice(pending.params, (META, META_CAPABILITIES, "extensions", TASKS_EXTENSION), None)
+        params = rawjson.splice(params, (META, "progressToken"), None)  # the client's request is over
         record = self._record(pending, OwnTask(sealed), params.decode())
 
         def lives(now: float) -> float:
             return FOREVER if conclusion.expires is None else conclusion.expires - now + KEPT
 
+        inflight = self._state.inflight
+        inflight.add(pending)  # the client may still cancel it
+        pending.round = STORING
+
         def then(found: Found) -> Effects:
+            if inflight.asked.get((pending.stream, pending.id)) is not pending:
+                return self._forget(id)
+            inflight.remove(pending)
             if (fault := _fault(found, record)) is not None:
                 note = Note("call.failed", {"server": self._state.server, "method": pending.method, "fault": fault})
                 return [note, ToClient(pending.stream, frames.error(pending.id, results.INTERNAL, fault), True)]
@@ -128,8 +142,9 @@ class OwnTasks:
         inflight = self._state.inflight
 
         def then(found: Found) -> Effects:
-            if inflight.numbered.get(pending.number) is not pending:
-                return self._forget(id)  # answered or cancelled meanwhile
+            gone = inflight.numbered.get(pending.number) is not pending or pending.round is not None
+            if gone or pending.own:  # answered or cancelled meanwhile, or a task for another of its requests
+                return self._forget(id)
             if (fault := _fault(found, record)) is not None:  # the client waits on
                 return [Note("call.failed", {"server": self._state.server, "method": pending.method, "fault": fault})]
             assert isinstance(found, TaskRecord)
@@ -208,6 +223,8 @@ class OwnTasks:
         """Reopen the round of a task that this session has claimed, in a call of the gate's own."""
         assert record.own is not None
         assert record.params is not None
+        if not self.carries_on:
+            return self._step(id, lambda _: [], self._unsupported)
         now = record.own.since - self._state.epoch
         own = self._state.new_id()
         pending = Pending(
@@ -232,6 +249,39 @@ class OwnTasks:
         replies = {key: raw.encode() for key, raw in record.own.replies.items()}
         answers = rawjson.object_of(replies) if record.own.asks else None
         return [*self.later(RENEW, lambda: self._renew(pending)), *self._reopen(pending, state, answers, now)]
+
+    def _unsupported(self, record: TaskRecord, now: float) -> bool:
+        if not record.is_open or not _is_mine(record, self._state.token):
+            return False
+        record.end(failure("the server no longer supports the protocol version of the call"), now)
+        record.own, record.params = OwnTask(""), None
+        return True
+
+    def sending(self, pending: Pending, retry: Callable[[], Effects]) -> Effects:
+        """Retry a call of the gate, after the store has noted it: no other gate repeats what may be carried out."""
+        pending.round = STORING
+
+        def note(record: TaskRecord, now: float) -> bool:
+            if not record.is_open or record.own is None or record.own.owner != self._state.token:
+                return False
+            record.own.sent = True
+            record.own.claim(self._state.token, now)
+            return True
+
+        def then(found: Found) -> Effects:
+            if not self.runs(pending):
+                return []
+            if isinstance(found, str):
+                return self.later(AGAIN, lambda: self.sending(pending, retry) if self.runs(pending) else [])
+            if found is None or not found.is_open or not _is_mine(found, self._state.token):
+                return self._stop(pending)
+            return retry()
+
+        return self._step(pending.own, then, note)
+
+    def cancelled(self, pending: Pending) -> Effects | None:
+        """Handle the cancellation of a call that waits for the store; None for others."""
+        return [] if pending.round == STORING else None
 
     def later(self, seconds: float, then: Callable[[], Effects]) -> Effects:
         """Call ``then`` after so many seconds."""
@@ -278,7 +328,8 @@ class OwnTasks:
             if isinstance(effect, ToClient) and effect.stream == INTERNAL:
                 f = effect.frame or frames.read(effect.line)
                 pending = None if f.id is None or f.kind not in ("result", "error") else self._running.get(f.id)
-                if f.method != PROGRESS:  # nobody waits on the line
+                nobodys = f.method == PROGRESS or (self.carries_on and f.kind == "notification")
+                if not nobodys:  # nobody waits on the line; the bridge distributes an older server's messages
                     out += [effect] if pending is None else self._finished(pending, f)
             elif isinstance(effect, Over) and effect.stream == INTERNAL and effect.id in self._running:
                 pending = self._running[effect.id]
@@ -323,7 +374,11 @@ class OwnTasks:
         def keep(record: TaskRecord, now: float) -> bool:
             if not record.is_open or record.own is None or not _is_mine(record, self._state.token):
                 return False
-            record.own.state, record.own.until = sealed, now
+            if len(sealed) + sum(map(len, asks.values())) > MAX_TASK_BYTES:
+                record.end(failure(FULL), now)
+                record.own, record.params = OwnTask(""), None
+                return True
+            record.own.state, record.own.until, record.own.sent = sealed, now, False
             record.own.asks, record.own.replies = {key: raw.decode() for key, raw in asks.items()}, {}
             return True
 
@@ -351,7 +406,8 @@ class OwnTasks:
         return self._update(pending, id, f)
 
     def _get(self, pending: Pending, id: str) -> Effects:
-        claimed = _Claim(pending.caller, self._state.token)
+        running = any(one.own == id for one in self._running.values())
+        claimed = _Claim(pending.caller, self._state.token, running)
 
         def then(found: Found) -> Effects:
             if (refused := self._refused(pending, found)) is not None:
@@ -407,6 +463,8 @@ class OwnTasks:
             if (refused := self._refused(pending, found)) is not None:
                 return refused
             assert isinstance(found, TaskRecord)
+            if accepted.full:
+                return [ToClient(pending.stream, frames.error(pending.id, results.BAD_PARAMS, FULL), True)]
             out: Effects = [ToClient(pending.stream, frames.result(pending.id, _EMPTY), True)]
             if accepted.complete:
                 out += self._run(id, found)
@@ -438,6 +496,8 @@ class _Claim(msgspec.Struct):
 
     caller: str
     owner: str
+    running: bool = False
+    """Whether the session itself works on it. Its claim may have expired: the machine slept, or the store failed."""
     won: bool = False
 
     def __call__(self, record: TaskRecord, now: float) -> bool:
@@ -445,9 +505,12 @@ class _Claim(msgspec.Struct):
         self.won = False
         if record.caller != self.caller or not record.is_open or own is None or now < own.until:
             return False
-        if own.held:  # the server may have carried the call out, so it is never repeated
-            record.end(failure("the gate that held the open call at the server has ended"), now)
-            record.own = OwnTask("")
+        if self.running and own.owner == self.owner:
+            own.claim(self.owner, now)
+            return True
+        if own.held or own.sent:  # the call may have been carried out or paid for, so it is never repeated
+            record.end(failure("the gate that carried the call out has ended"), now)
+            record.own, record.params = OwnTask(""), None
             return True
         self.won = not own.waits_for_client
         if self.won:
@@ -462,12 +525,17 @@ class _Answers(msgspec.Struct):
     owner: str
     given: dict[str, str]
     complete: bool = False
+    full: bool = False
 
     def __call__(self, record: TaskRecord, now: float) -> bool:
-        own, self.complete = record.own, False
+        own, self.complete, self.full = record.own, False, False
         if record.caller != self.caller or not record.is_open or own is None:
             return False
         new = {key: raw for key, raw in self.given.items() if key in own.asks and key not in own.replies}
+        kept = [own.state, *own.asks.values(), *own.replies.values(), *new.values()]
+        self.full = sum(map(len, kept)) > MAX_TASK_BYTES
+        if self.full:
+            return False
         own.replies.update(new)
         self.complete = bool(new) and not own.waits_for_client
         if self.complete:

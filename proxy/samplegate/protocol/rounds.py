@@ -118,6 +118,8 @@ class Round(msgspec.Struct, frozen=True):
     """The ID of the round's task at its server."""
     detaches: bool = False
     """Whether its calls become tasks of the gate if it has to wait for a reviewer: the client then waits on."""
+    own: str = ""
+    """The ID of the gate's own task for which the gate carries the call on."""
     hold: float | None = None
     """Seconds to wait for a reviewer before the round is put off, if its call then becomes a task of the gate."""
 

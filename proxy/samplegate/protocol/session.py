@@ -403,7 +403,7 @@ class Session:
         ``head`` is its beginning, which usually shows which peer waits for an answer. The relay has already logged the
         line.
         """
-        return self._refusing.lost(side, stream, head, fault)
+        return self.exchange.own.captured(self._refusing.lost(side, stream, head, fault))
 
     def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
         """Refuse the line by its end, if its beginning did not show which peer waits."""

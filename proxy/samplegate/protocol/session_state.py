@@ -395,6 +395,11 @@ class Inflight(msgspec.Struct, eq=False):
         """Start of the longest current wait for the server, among requests that have a `call_timeout`."""
         return min((p.waited_from for p in self.asked.values() if not p.renewed and _is_timed(p)), default=None)
 
+    @property
+    def for_tasks(self) -> bool:
+        """Whether the gate carries some call on for a task of its own."""
+        return any(pending.own for pending in self.asked.values())
+
     def calls(self) -> list[Pending]:
         """The legacy calls during which a server may be asking, oldest first."""
         return [pending for pending in self.wire.values() if pending.call is not None and not pending.modern]

@@ -79,6 +79,9 @@ class OwnTask(msgspec.Struct, omit_defaults=True):
     state: str
     held: bool = False
     """Whether one gate holds the open call at a legacy server. If that gate ends, nobody can carry the call on."""
+    sent: bool = False
+    """Whether, since ``state`` was sealed, a model was asked or the call went to the server. If the gate ends, nobody
+    repeats that."""
     asks: dict[str, str] = {}
     """The requests that the client has to answer, raw JSON by key."""
     replies: dict[str, str] = {}
@@ -356,6 +359,19 @@ def paying(key: str, owner: str) -> Change:
             raise LostClaim("the task has ended, or another process has taken over its request")
         one.paid = True
         one.claim(owner, now)
+        return True
+
+    return change
+
+
+def spending(owner: str) -> Change:
+    """The change that notes that a model is about to be asked for a task of the gate. It raises LostClaim."""
+
+    def change(record: TaskRecord, now: float) -> bool:
+        if not record.is_open or record.own is None or record.own.owner != owner:
+            raise LostClaim("the task has ended, or another process has taken it over")
+        record.own.sent = True
+        record.own.claim(owner, now)
         return True
 
     return change

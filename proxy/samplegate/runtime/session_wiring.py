@@ -32,7 +32,7 @@ from samplegate.protocol.requests import Offer
 from samplegate.protocol.rounds import Conclusion, Note, Round, TaskStep
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
-from samplegate.protocol.task_state import TaskRecord, paying
+from samplegate.protocol.task_state import TaskRecord, paying, spending
 from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.runtime.relay import Relay
 from samplegate.tasks.store import MemoryTasks, TaskStore
@@ -180,9 +180,12 @@ class SessionWiring:
         return await (self.context.tasks if step.own else self._tasks).step(self._scope, step)
 
     async def _pay(self, round: Round, key: str) -> None:
-        assert round.task is not None
-        step = TaskStep("", round.task, paying(key, self.state.token))
-        if await self._tasks.step(self._scope, step) is None:
+        if round.own:
+            step = TaskStep("", round.own, spending(self.state.token), own=True)
+        else:
+            assert round.task is not None
+            step = TaskStep("", round.task, paying(key, self.state.token))
+        if await self._step(step) is None:
             raise Unavailable("the task is no longer known")
 
     def _note(self, note: Note) -> None:

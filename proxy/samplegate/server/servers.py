@@ -409,10 +409,10 @@ class ServerRuntime:
         self._context.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
     async def _end_idle(self, conversation: ServerConversation) -> None:
-        """Close a conversation after ``idle`` seconds without use."""
+        """Close a conversation after ``idle`` seconds without use. Tasks of the gate use it."""
         while not conversation.over:
             left = conversation.used + self._idle - self._clock()
-            if not conversation.streams and left <= 0:
+            if not (conversation.streams or conversation.wiring.state.inflight.for_tasks) and left <= 0:
                 await conversation.aclose()
                 return
             await anyio.sleep(max(left, min(self._idle, 1.0)))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.fakes.daemon import BOUND, Client, client
-from tests.fakes.daemon_reviews import ACCEPTED, daemon, form, people
+from tests.fakes.daemon_reviews import ACCEPTED, daemon, form, people, sample
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 TASKS: Final[dict[str, Any]] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -63,6 +63,15 @@ async def test_a_rejection_ends_the_task(tmp_path: Path) -> None:
         await ana.decide(verdict="reject")
         task = await ended(c, id)
         assert {"action": "decline"} == task["result"]["structuredContent"]["result"]
+
+
+async def test_an_approved_request_is_answered_by_a_model(tmp_path: Path) -> None:
+    sampling = {**TASKS, "sampling": {}}
+    async with daemon(tmp_path, "modern") as gate, client(gate, capabilities=sampling) as c, people(gate) as ana:
+        made = (await c.modern("tools/call", 1, name="do", arguments=sample("approved?")))["result"]
+        await ana.decide(verdict="approve")
+        assert "completed" == (await ended(c, made["taskId"]))["status"]
+    assert ["answered"] == [record["outcome"] for record in records(tmp_path)]
 
 
 async def test_a_cancelled_task_withdraws_its_review(tmp_path: Path) -> None:
@@ -117,6 +126,15 @@ async def test_before_a_legacy_server_the_open_call_is_a_task(tmp_path: Path) ->
         assert "complete" == task["result"]["resultType"]
         assert ACCEPTED.items() <= task["result"]["structuredContent"]["result"].items()
         assert -32602 == (await c.modern("tasks/get", 4, taskId="another"))["error"]["code"]
+
+
+async def test_an_idle_session_keeps_its_held_call(tmp_path: Path) -> None:
+    idle = daemon(tmp_path, "legacy", patience="none", session_idle=1)
+    async with idle as gate, client(gate, capabilities=TASKS) as c, people(gate) as ana:
+        id = await begun(c, "held for long?")
+        await asyncio.sleep(3)
+        await ana.decide(verdict="answer", **ACCEPTED)
+        assert "completed" == (await ended(c, id))["status"]
 
 
 async def test_a_held_call_is_never_repeated_after_a_kill(tmp_path: Path) -> None:

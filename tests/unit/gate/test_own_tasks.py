@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import anyio
+import msgspec
 import pytest
 
+from samplegate.errors import Unavailable
 from samplegate.protocol.own_tasks import HOLD
-from samplegate.protocol.rounds import ForwardRound, Open, Settled
+from samplegate.protocol.rounds import ForwardRound, Open, Round, Settled
 from samplegate.protocol.task_state import CLAIM
 from samplegate.reviews.service import LEASE
-from tests.fakes.dialogue import ask, form, modern, one, result, to_client, to_server
+from tests.fakes.dialogue import ask, form, modern, one, result, sample, to_client, to_server
 from tests.fakes.reviewed_gate import ASK, POLICY, ReviewedGate, wall
 from tests.fakes.task_dialogue import ALL, Rows, TaskDialogue
 from tests.fakes.virtual_time import VIRTUAL
@@ -77,6 +79,25 @@ async def test_a_task_waits_an_hour_for_a_person_and_survives_a_kill() -> None:
     assert "completed" == ended["result"]["status"]
     assert anyio.current_time() - before > HOUR
     assert 1 == len(first.store.reviews), "the person was asked once"
+
+
+@pytest.mark.parametrize("fault", [None, "the task has ended"])
+async def test_a_model_is_asked_only_after_the_store_has_noted_it(fault: str | None) -> None:
+    paid: list[tuple[str, str]] = []
+
+    async def pay(round: Round, key: str) -> None:
+        paid.append((round.own, key))
+        if fault is not None:
+            raise Unavailable(fault)
+
+    gate = ReviewedGate(pay=pay)
+    allow = {"name": "models", "effect": "allow", "with": {"models": ["m"]}}
+    d = TaskDialogue(allow, rows=ClockedRows(), **POLICY)
+    d.client(modern(1, "tools/call", ALL, name="x"))
+    round = one(d.server(result(1, resultType="input_required", inputRequests={"k": ask(sample())})), Open).round
+    await gate.run(d, msgspec.structs.replace(round, own="task-1"))
+    assert [("task-1", "k")] == paid
+    assert (fault is None) == bool(gate.ports.asked)
 
 
 async def slow(gate: ReviewedGate, d: Any, round: Any, *reviewers: Any) -> Any:

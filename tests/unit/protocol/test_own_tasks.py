@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from samplegate.errors import Unavailable
 from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Denied, Reason, SealedDecision
 from samplegate.protocol.own_tasks import AGAIN, HOLD, RENEW
-from samplegate.protocol.rounds import Effect, ForwardRound, Later, Open, Round, Withdraw
-from samplegate.protocol.task_state import CLAIM
+from samplegate.protocol.rounds import Effect, ForwardRound, Later, Open, Round, TaskStep, Withdraw
+from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, spending
+from samplegate.tasks.store import carry_out
 from tests.fakes.dialogue import (
     CAPABILITIES,
     FORWARD,
@@ -24,7 +27,7 @@ from tests.fakes.dialogue import (
     to_client,
     to_server,
 )
-from tests.fakes.task_dialogue import ALL, TaskDialogue
+from tests.fakes.task_dialogue import ALL, SCOPE, TaskDialogue
 
 ESCALATE: dict[str, Any] = {"name": "people", "effect": "escalate", "reviewer": "ops"}
 YES = {"action": "accept", "content": {"confirm": True}}
@@ -216,3 +219,141 @@ def test_nothing_is_left_after_a_task() -> None:
     inflight, own = d.session.state.inflight, d.session.exchange.own
     left = (inflight.asked, inflight.wire, inflight.size, own._running, own._steps, own._timers)
     assert not any(left)
+
+
+def test_a_call_that_was_with_the_server_is_not_repeated_by_another_gate() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    d.settle(made)
+    other = dialogue(rows=d.rows, token="other")
+    other.rows.wall += CLAIM
+    status, out = get(other, id)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert "failed" == status["status"]
+
+
+def test_a_call_that_is_cancelled_while_its_task_is_made_has_none() -> None:
+    d = dialogue()
+    round: Round = one(asked(d), Open).round
+    steps = d.session.round_done(round.id, ForwardRound(frozenset(), {"k": _decision()}, "hash", NONCE), d.now)
+    d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    out = d.take(steps)
+    assert [] == to_client(out)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert not d.session.state.inflight.asked
+
+
+def test_answers_have_a_bound() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    out = d.server(result(sent["id"], resultType="input_required", inputRequests={"a": ask(form()), "b": ask(form())}))
+    d.hand_on(out, "a", "b")
+    (refused,) = to_client(d.update(7, id, a={"action": "accept", "content": {"confirm": "x" * MAX_TASK_BYTES}}))
+    assert -32602 == refused["error"]["code"]
+    assert ["a", "b"] == list(get(d, id)[0]["inputRequests"])
+
+
+def test_a_servers_cancellation_of_the_gates_call_is_not_the_clients() -> None:
+    d = dialogue()
+    _, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    out = d.server({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": sent["id"]}})
+    assert [] == to_client(out)
+
+
+def test_a_server_gets_no_progress_token_of_a_request_that_is_over() -> None:
+    d = dialogue()
+    call = modern(1, "tools/call", ALL, name="x")
+    call["params"]["_meta"]["progressToken"] = 7
+    d.client(call)
+    out = d.server(result(1, resultType="input_required", inputRequests={"k": ask(form())}))
+    _, made = created(d, out)
+    (sent,) = to_server(d.settle(made))
+    assert "progressToken" not in sent["params"]["_meta"]
+
+
+def test_a_store_that_fails_delays_the_retry() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    d.rows.fault = "tasks: disk full"
+    waits = d.settle(made)
+    assert [] == to_server(waits)
+    d.rows.fault = ""
+    (later,) = [effect for effect in waits if isinstance(effect, Later)]
+    (sent,) = to_server(d.take(d.session.due(later.token)))
+    d.server(result(sent["id"], resultType="complete", content=[]))
+    assert "completed" == get(d, id)[0]["status"]
+
+
+def test_a_task_cancelled_before_the_retry_sends_none() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    d.is_slow = True
+    d.settle(made)
+    waiting, d._waiting = d._waiting, []
+    d.is_slow = False
+    d.client(modern(6, "tasks/cancel", ALL, taskId=id))
+    d._waiting = waiting
+    assert [] == to_server(d.go_on())
+    assert not d.session.state.inflight.asked
+
+
+def test_too_many_questions_for_the_client_fail_the_task() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    questions = {"a": ask(form(message="x" * MAX_TASK_BYTES))}
+    out = d.server(result(sent["id"], resultType="input_required", inputRequests=questions))
+    d.hand_on(out, "a")
+    assert "failed" == get(d, id)[0]["status"]
+
+
+def test_a_task_that_has_paid_a_model_is_not_paid_for_again() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    round: Round = one(made, Open).round
+    assert id == round.own
+    carry_out(d.rows, SCOPE, TaskStep("", round.own, spending("t"), own=True), 100)
+    other = dialogue(rows=d.rows, token="other")
+    other.rows.wall += CLAIM
+    status, out = get(other, id)
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert "failed" == status["status"]
+
+
+def test_a_gate_that_has_lost_its_task_pays_no_model() -> None:
+    d = dialogue()
+    id, _ = created(d, asked(d))
+    with pytest.raises(Unavailable):
+        carry_out(d.rows, SCOPE, TaskStep("", id, spending("other"), own=True), 100)
+
+
+def test_a_session_is_in_use_while_it_carries_a_task_on() -> None:
+    d = dialogue()
+    id, _ = created(d, asked(d))
+    assert d.session.state.inflight.for_tasks
+    d.client(modern(6, "tasks/cancel", ALL, taskId=id))
+    assert not d.session.state.inflight.for_tasks
+
+
+def test_an_answer_that_cannot_be_read_fails_the_task() -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    head = json.dumps({"jsonrpc": "2.0", "id": sent["id"], "result": {}}).encode()
+    d.take(d.session.lost("server", 0, head, "it is over the limit"))
+    assert "failed" == get(d, id)[0]["status"]
+    assert not d.session.exchange.own._running
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_machine_that_slept_goes_on_with_its_own_call(sent: bool) -> None:
+    d = dialogue()
+    id, made = created(d, asked(d))
+    if sent:
+        d.settle(made)
+    d.rows.wall += 2 * CLAIM
+    status, out = get(d, id)
+    assert "working" == status["status"]
+    assert [] == [effect for effect in out if isinstance(effect, Open)]

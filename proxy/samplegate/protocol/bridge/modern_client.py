@@ -250,7 +250,8 @@ class ModernClient:
         self._gone = False
         self._waits: dict[str, tuple[str, bytes]] = {}
         """Rounds that wait for a reviewer, by the token of their ``Later``."""
-        self._inner.exchange.own.translate = self._as_modern
+        own = self._inner.exchange.own
+        own.translate, own.carries_on = self._as_modern, False
 
     @property
     def ready(self) -> bool:

@@ -10,10 +10,11 @@ import pytest
 from samplegate.errors import Unavailable
 from samplegate.protocol.own_tasks import HOLD
 from samplegate.protocol.rounds import Effect, Later, Open, TaskStep, Withdraw
+from samplegate.protocol.task_state import CLAIM
 from samplegate.tasks.store import carry_out
-from tests.fakes.dialogue import FORWARD, form, one, request, result
+from tests.fakes.dialogue import FORWARD, ask, form, modern, one, request, result, to_client
 from tests.fakes.streams import CAPABILITIES, Streams, asks, bridge, heard, sent
-from tests.fakes.task_dialogue import ALL, Rows
+from tests.fakes.task_dialogue import ALL, Rows, TaskDialogue
 
 ESCALATE: dict[str, Any] = {"name": "people", "effect": "escalate", "reviewer": "ops"}
 NONCE = bytes(range(12))
@@ -170,3 +171,54 @@ def test_nothing_is_left_after_a_task() -> None:
     session: Any = h.d.session
     own, inflight = session._inner.exchange.own, h.d.state.inflight
     assert not any((inflight.asked, inflight.size, own._running, own._steps, session._translator.asked))
+
+
+def test_two_requests_in_one_call_make_one_task() -> None:
+    h = Held()
+    wire = h.call()
+    pushed = [h.pushed(), h.d.server(request(51, "elicitation/create", **form()))]
+    nonces = [NONCE, NONCE[::-1]]
+    laters = [
+        one(h.d.session.wait_long(one(p, Open).round.id, nonce), Later) for p, nonce in zip(pushed, nonces, strict=True)
+    ]
+    steps = [effect for later in laters for effect in h.d.session.due(later.token)]
+    (task,) = created(h.run(steps)).values()
+    assert "working" == h.ask("tasks/get", task["taskId"])["status"]
+    for p in pushed:
+        h.d.settle(p)
+    assert [] == heard(h.run(h.d.server(result(wire, content=[]))))
+    assert "completed" == h.ask("tasks/get", task["taskId"])["status"]
+
+
+def test_a_task_of_a_modern_server_is_not_carried_on_by_a_legacy_one() -> None:
+    before = TaskDialogue(ESCALATE, FORWARD, token="old")
+    before.client(modern(1, "tools/call", ALL, name="x"))
+    first = before.server(result(1, resultType="input_required", inputRequests={"k": ask(form())}))
+    (task,) = [frame["result"] for frame in to_client(before.hand_on(first))]
+    h = Held()
+    h.d.state.server, h.rows, before.rows.wall = "default", before.rows, before.rows.wall + CLAIM
+    h.call()
+    out = h.run(h.d.client(9, asks(7, "tasks/get", {CAPABILITIES: ALL}, taskId=task["taskId"])))
+    assert [] == [effect for effect in out if isinstance(effect, Open)]
+    assert "failed" == h.ask("tasks/get", task["taskId"])["status"]
+
+
+def test_an_error_with_urls_that_is_being_decided_answers_the_call() -> None:
+    h = Held()
+    wire = h.call()
+    pushed = h.pushed()
+    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE), Later)
+    link = {"mode": "url", "elicitationId": "e", "url": "https://example.com/", "message": "open"}
+    error = {"code": -32042, "message": "open it", "data": {"elicitations": [link]}}
+    out = h.d.server({"jsonrpc": "2.0", "id": wire, "error": error})
+    assert "url_error" == one(out, Open).round.door
+    assert {} == created(h.run(h.d.session.due(later.token)))
+    assert [3] == [stream for stream, _, _ in heard(h.d.settle(out))]
+
+
+def test_a_machine_that_slept_still_holds_its_call() -> None:
+    h = Held()
+    h.call()
+    (task,) = created(h.waits(h.pushed())).values()
+    h.rows.wall += 2 * CLAIM
+    assert "working" == h.ask("tasks/get", task["taskId"])["status"]
