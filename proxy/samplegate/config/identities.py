@@ -284,6 +284,20 @@ def shared_token_errors(people: PeopleSettings, callers: tuple[Token, ...]) -> l
     ]
 
 
+def shared_audience_errors(people: PeopleSettings, callers: CallerSettings) -> list[str]:
+    """The problems of an issuer whose tokens are both callers' tokens and assertions: such a caller could approve the
+    requests of its own calls."""
+    one, other = people.assertion, callers.jwt
+    if one is None or other is None or one.issuer != other.issuer:
+        return []
+    shared = set(one.audience) & ({*other.audience} or {callers.resource or ""})
+    return [
+        f"people: assertion and callers.jwt accept the same tokens (issuer {one.issuer}, audience {audience}), so a"
+        " caller could approve its own requests; use another audience for each"
+        for audience in sorted(shared)
+    ]
+
+
 def _all_tokens(
     part: Section,
     tokens: Sequence[AnyToken],

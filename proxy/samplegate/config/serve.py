@@ -25,7 +25,14 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from samplegate.config import SettingsError
-from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_token_errors
+from samplegate.config.identities import (
+    CallerSettings,
+    PeopleSettings,
+    callers_of,
+    people_of,
+    shared_audience_errors,
+    shared_token_errors,
+)
 from samplegate.config.serve_settings import SERVE_SETTINGS, ServeSettings
 from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, secret_variables, server_at_url, servers_of
 from samplegate.config.settings import Setting, value_error
@@ -249,6 +256,7 @@ def read_serve(
             f"{where}: callers: has jwt without resource, so clients without a token cannot find out where to get one"
         )
     problems += shared_token_errors(settings.people, settings.callers.tokens)
+    problems += shared_audience_errors(settings.people, settings.callers)
     _check(settings, reading)
     files = [
         file,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,8 +27,12 @@ TWO: Final = POLICY.replace("{timeout: TIMEOUT}", "{timeout: TIMEOUT, approvals:
 KEYS: Final = "/jwks.json"
 
 
+LATER: Final = int(time.time()) + 86_400  # some of these are made long before they are used
+
+
 def assertion(email: str, name: str = "k", algorithm: str = "ES256", **claims: Any) -> str:
-    return mint(name, algorithm, **{"iss": HOST, "aud": [HOST], "sub": f"id-{email}", "email": email, **claims})
+    said = {"iss": HOST, "aud": [HOST], "sub": f"id-{email}", "email": email, "exp": LATER, **claims}
+    return mint(name, algorithm, **said)
 
 
 def settings(issuer: Endpoint, **more: Any) -> dict[str, Any]:

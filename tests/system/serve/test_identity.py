@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,17 +27,24 @@ rules:
   - {name: operators, match: {kind: elicitation, groups: "ops-*"}, effect: answer, content: {confirm: false}}
 """
 CI: Final = "c" * 40
+LATER: Final = int(time.time()) + 86_400  # these tokens are made long before they are used
+
+
+def minted(**claims: Any) -> str:
+    return mint(exp=LATER, **claims)
+
+
 ROLES: Final = {"app": {"roles": ["user", "admin"]}}
 SECRET: Final = "ann@private.example"
 CASES: Final[list[tuple[str, str | None, Any]]] = [
-    (mint(dept="finance", resource_access=ROLES, email=SECRET), "finance", True),
-    (mint(dept="hr", resource_access=ROLES, email=SECRET), None, "cancel"),
-    (mint(dept="finance", resource_access={"app": {"roles": ["user"]}}), None, "cancel"),
-    (mint(dept="finance", resource_access=ROLES, suspended=True), "suspended", "decline"),
-    (mint(dept="finance", resource_access=ROLES, suspended="no"), "suspended", "decline"),
-    (mint(groups=["dev", "ops-eu"]), "operators", False),
-    (mint(groups=[1]), None, "cancel"),
-    (mint(), None, "cancel"),
+    (minted(dept="finance", resource_access=ROLES, email=SECRET), "finance", True),
+    (minted(dept="hr", resource_access=ROLES, email=SECRET), None, "cancel"),
+    (minted(dept="finance", resource_access={"app": {"roles": ["user"]}}), None, "cancel"),
+    (minted(dept="finance", resource_access=ROLES, suspended=True), "suspended", "decline"),
+    (minted(dept="finance", resource_access=ROLES, suspended="no"), "suspended", "decline"),
+    (minted(groups=["dev", "ops-eu"]), "operators", False),
+    (minted(groups=[1]), None, "cancel"),
+    (minted(), None, "cancel"),
     (CI, "operators", False),
 ]
 """A token, the rule for it, and the answer or action that the server gets."""
@@ -72,7 +80,7 @@ async def test_each_call_is_decided_by_the_token_that_came_with_it(tmp_path: Pat
     async with serving(tmp_path, "--settings", "s.yaml") as gate:
         options: dict[str, Any] = {"capabilities": {"elicitation": {"form": {}}}}
         async with (
-            client(gate, f"/servers/{back}/mcp", token=mint(), **options) as ann,
+            client(gate, f"/servers/{back}/mcp", token=minted(), **options) as ann,
             client(gate, f"/servers/{back}/mcp", token=CI, **options) as ci,
         ):
             if front == "legacy":  # all tokens of the subject in one session
@@ -96,7 +104,7 @@ async def test_each_call_is_decided_by_the_token_that_came_with_it(tmp_path: Pat
     assert {"jwt:alice", "ci"} == {record["caller"] for record in records}
     for text in log, said:
         assert SECRET not in text
-        assert mint(dept="x").split(".")[0] not in text
+        assert minted(dept="x").split(".")[0] not in text
 
     told = await asyncio.to_thread(
         samplegate, tmp_path, "replay", "--log", str(tmp_path / "log.jsonl"), "--policy", "policy.yaml", "--json"

@@ -10,7 +10,14 @@ import pytest
 
 from samplegate.config import SettingsError, load
 from samplegate.config.assertions import AssertionSettings, GroupRole, ListedPerson
-from samplegate.config.identities import PeopleSettings, approval_warnings, reviewer_warnings
+from samplegate.config.identities import (
+    CallerSettings,
+    JwtSettings,
+    PeopleSettings,
+    approval_warnings,
+    reviewer_warnings,
+    shared_audience_errors,
+)
 from samplegate.config.serve import load_serve
 from samplegate.policy.schema import Reviewer
 from tests.unit.config.test_people import ADMIN, NOBODY
@@ -161,3 +168,20 @@ def test_what_does_not_go_together_with_the_policy_is_told() -> None:
     assert "the reviewer three needs 3 approvals, but 0 users may decide for it" in few
     assert [] == approval_warnings(listed, {"ops": Reviewer(groups=["leads"])})
     assert [] == approval_warnings(with_people(groups="g", roles={"x": GroupRole("reviewer")}), needs)
+
+
+@pytest.mark.parametrize(
+    ("jwt", "shared"),
+    [
+        ({"issuer": "https://i.example", "audience": ("a",)}, True),
+        ({"issuer": "https://i.example"}, False),
+        ({"issuer": "https://i.example", "audience": ("b",)}, False),
+        ({"issuer": "https://other.example", "audience": ("a",)}, False),
+    ],
+)
+def test_a_callers_token_is_no_assertion(jwt: dict[str, Any], shared: bool) -> None:
+    """Otherwise the caller could approve its own requests."""
+    assertion = AssertionSettings("x-jwt", "https://i.example", ("a",), jwks_url="https://i.example/keys")
+    callers = CallerSettings(jwt=JwtSettings(**jwt), resource="https://gate.example")
+    found = shared_audience_errors(PeopleSettings(assertion=assertion), callers)
+    assert shared == bool(found)
