@@ -47,6 +47,7 @@ MAY_BE_EMPTY: Final = {
     "Messages dropped",
     "Review store",
     ("Rejected requests", "B"),
+    ("Rejected requests", "C"),  # nobody signs in by a proxy here
     ("Internal errors", "A"),
     ("Records not written", "A"),
     ("Records not written", "C"),  # no gate has a shared database here
