@@ -36,8 +36,11 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         policy = yaml.safe_load((POLICIES / "forwards.yaml").read_text("utf-8"))
         servers = {"default": {"url": server.url}}
         files = {"seal": "5" * 64}
+        # what gates know of tasks must be shared: by the database, or here, on one machine, by the state folder
         gates = await stack.enter_async_context(
-            fleet(folder, policy=policy, files=files, servers=servers, seal_key_file="seal")
+            fleet(
+                folder, policy=policy, files=files, servers=servers, seal_key_file="seal", state=str(folder / "shared")
+            )
         )
         balancers = {}
         for name in NAMES:
