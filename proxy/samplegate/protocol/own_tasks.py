@@ -24,9 +24,13 @@ from samplegate.protocol.rounds import Effects, ForwardRound, Later, Note, Over,
 from samplegate.protocol.seals import NONCE_BYTES
 from samplegate.protocol.session_state import INTERNAL, PROGRESS, Pending, SessionState
 from samplegate.protocol.task_state import (
+    ACKNOWLEDGMENT,
+    CANCEL,
     FOREVER,
+    GET,
     INPUT_REQUIRED,
     MAX_TASK_BYTES,
+    UNKNOWN,
     WORKING,
     Change,
     Found,
@@ -53,11 +57,9 @@ DAY: Final = 86_400.0
 POLL: Final = 5_000  # milliseconds
 MAX_RESULT: Final = 16 * 1024 * 1024
 """Bytes of a result that is kept."""
-UNKNOWN: Final = "unknown task"
 STORING: Final = "store"
 """The name of no round: the call waits for the store."""
 FULL: Final = f"the requests and answers of the task use more than {MAX_TASK_BYTES // 2**20} MiB"
-_EMPTY: Final = b'{"resultType":"complete"}'
 
 Reopen = Callable[[Pending, bytes, bytes | None, float], Effects]
 Cancel = Callable[[Pending], Effects]
@@ -251,10 +253,9 @@ class OwnTasks:
         return [*self.later(RENEW, lambda: self._renew(pending)), *self._reopen(pending, state, answers, now)]
 
     def _unsupported(self, record: TaskRecord, now: float) -> bool:
-        if not record.is_open or not _is_mine(record, self._state.token):
+        if record.carrier(self._state.token) is None:
             return False
         record.end(failure("the server no longer supports the protocol version of the call"), now)
-        record.own, record.params = OwnTask(""), None
         return True
 
     def sending(self, pending: Pending, retry: Callable[[], Effects]) -> Effects:
@@ -262,18 +263,18 @@ class OwnTasks:
         pending.round = STORING
 
         def note(record: TaskRecord, now: float) -> bool:
-            if not record.is_open or record.own is None or record.own.owner != self._state.token:
-                return False
-            record.own.sent = True
-            record.own.claim(self._state.token, now)
-            return True
+            own = record.carrier(self._state.token)
+            if own is not None:
+                own.sent = True
+                own.claim(own.owner, now)
+            return own is not None
 
         def then(found: Found) -> Effects:
             if not self.runs(pending):
                 return []
             if isinstance(found, str):
                 return self.later(AGAIN, lambda: self.sending(pending, retry) if self.runs(pending) else [])
-            if found is None or not found.is_open or not _is_mine(found, self._state.token):
+            if found is None or found.carrier(self._state.token) is None:
                 return self._stop(pending)
             return retry()
 
@@ -300,16 +301,15 @@ class OwnTasks:
             return []
 
         def renew(record: TaskRecord, now: float) -> bool:
-            if not record.is_open or record.own is None or record.own.owner != self._state.token:
-                return False
-            record.own.claim(self._state.token, now)
-            return True
+            own = record.carrier(self._state.token)
+            if own is not None:
+                own.claim(own.owner, now)
+            return own is not None
 
         def then(found: Found) -> Effects:
             if not self.runs(pending):
                 return []
-            kept = isinstance(found, TaskRecord) and found.is_open and _is_mine(found, self._state.token)
-            if not kept and not isinstance(found, str):
+            if not isinstance(found, str) and (found is None or found.carrier(self._state.token) is None):
                 return self._stop(pending)
             return self.later(RENEW, lambda: self._renew(pending))
 
@@ -348,7 +348,7 @@ class OwnTasks:
                 fault = f"invalid response from the server: {problem.fault}"
 
         def end(record: TaskRecord, now: float) -> bool:
-            if not record.is_open or not _is_mine(record, self._state.token):
+            if record.carrier(self._state.token) is None:
                 return False
             if fault or len(payload) > MAX_RESULT:
                 record.end(failure(fault or f"the result has more than {MAX_RESULT // 2**20} MiB"), now)
@@ -356,7 +356,6 @@ class OwnTasks:
                 record.end({"status": "completed", "result": msgspec.Raw(payload)}, now)
             else:
                 record.end({"status": "failed", "error": msgspec.Raw(payload)}, now)
-            record.own, record.params = OwnTask(""), None
             return True
 
         return self._step(pending.own, self._unkept, end)
@@ -372,14 +371,15 @@ class OwnTasks:
         self._running.pop(pending.id, None)
 
         def keep(record: TaskRecord, now: float) -> bool:
-            if not record.is_open or record.own is None or not _is_mine(record, self._state.token):
+            own = record.carrier(self._state.token)
+            if own is None:
                 return False
             if len(sealed) + sum(map(len, asks.values())) > MAX_TASK_BYTES:
                 record.end(failure(FULL), now)
-                record.own, record.params = OwnTask(""), None
                 return True
-            record.own.state, record.own.until, record.own.sent = sealed, now, False
-            record.own.asks, record.own.replies = {key: raw.decode() for key, raw in asks.items()}, {}
+            own.state, own.sent = sealed, False
+            own.asks, own.replies = {key: raw.decode() for key, raw in asks.items()}, {}
+            own.give_up()
             return True
 
         def then(found: Found) -> Effects:
@@ -399,9 +399,9 @@ class OwnTasks:
 
     def request(self, pending: Pending, id: str, f: Frame) -> Effects:
         """Answer a client's request about a task of the gate."""
-        if f.method == "tasks/get":
+        if f.method == GET:
             return self._get(pending, id)
-        if f.method == "tasks/cancel":
+        if f.method == CANCEL:
             return self._cancel(pending, id)
         return self._update(pending, id, f)
 
@@ -436,7 +436,6 @@ class OwnTasks:
             if record.caller != pending.caller or not record.is_open:
                 return False
             record.end({"status": "cancelled"}, now)
-            record.own, record.params = OwnTask(""), None
             return True
 
         def then(found: Found) -> Effects:
@@ -444,7 +443,7 @@ class OwnTasks:
                 return refused
             running = [one for one in self._running.values() if one.own == id]
             stopped = [effect for one in running for effect in self._stop(one)]
-            return [*stopped, ToClient(pending.stream, frames.result(pending.id, _EMPTY), True)]
+            return [*stopped, ToClient(pending.stream, frames.result(pending.id, ACKNOWLEDGMENT), True)]
 
         return self._step(id, then, cancel)
 
@@ -465,7 +464,7 @@ class OwnTasks:
             assert isinstance(found, TaskRecord)
             if accepted.full:
                 return [ToClient(pending.stream, frames.error(pending.id, results.BAD_PARAMS, FULL), True)]
-            out: Effects = [ToClient(pending.stream, frames.result(pending.id, _EMPTY), True)]
+            out: Effects = [ToClient(pending.stream, frames.result(pending.id, ACKNOWLEDGMENT), True)]
             if accepted.complete:
                 out += self._run(id, found)
             return out
@@ -510,7 +509,6 @@ class _Claim(msgspec.Struct):
             return True
         if own.held or own.sent:  # the call may have been carried out or paid for, so it is never repeated
             record.end(failure("the gate that carried the call out has ended"), now)
-            record.own, record.params = OwnTask(""), None
             return True
         self.won = not own.waits_for_client
         if self.won:
@@ -548,10 +546,6 @@ def _fault(found: Found, record: TaskRecord) -> str | None:
     if isinstance(found, TaskRecord):
         return None if found.token == record.token else "the ID of the task is in use"
     return found or UNKNOWN
-
-
-def _is_mine(record: TaskRecord, owner: str) -> bool:
-    return record.own is not None and record.own.owner == owner
 
 
 def _shown(record: TaskRecord, kind: str, more: dict[str, bytes]) -> bytes:

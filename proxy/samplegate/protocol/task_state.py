@@ -36,11 +36,39 @@ FOREVER: Final = 7 * 86_400.0
 WORKING: Final = "working"
 INPUT_REQUIRED: Final = "input_required"
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
+GET: Final = "tasks/get"
+UPDATE: Final = "tasks/update"
+CANCEL: Final = "tasks/cancel"
+ACKNOWLEDGMENT: Final = b'{"resultType":"complete"}'
+"""The result of an update or a cancellation."""
+UNKNOWN: Final = "unknown task"
 
 KeyState: TypeAlias = Literal["deciding", "shown", "answering", "answered", "done"]
 
 
-class TaskKey(msgspec.Struct, omit_defaults=True):
+class Claimed(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one session at a time works on."""
+
+    owner: str = ""
+    """The session that has claimed it."""
+    since: float = 0.0
+    """When it was claimed or the claim was renewed, in Unix seconds."""
+
+    @property
+    def until(self) -> float:
+        """The end of the claim. Zero or less: nobody has claimed it."""
+        return self.since + CLAIM if self.since else 0.0
+
+    def claim(self, owner: str, now: float) -> None:
+        """Claim it for a session, until the claim is renewed or expires."""
+        self.owner, self.since = owner, now
+
+    def give_up(self) -> None:
+        """End the claim at once."""
+        self.since = 0.0
+
+
+class TaskKey(Claimed, omit_defaults=True):
     """One request of a task.
 
     ``deciding``: the gate works on it. ``shown``: the client has to answer it. ``answering``: the client's answer is
@@ -49,10 +77,6 @@ class TaskKey(msgspec.Struct, omit_defaults=True):
 
     digest: str
     state: KeyState = "deciding"
-    owner: str = ""
-    """The session that has claimed it."""
-    until: float = 0.0
-    """The end of the claim, in Unix seconds."""
     paid: bool = False
     """Whether a model was asked. The answer is lost if the process ends, and no model is asked again."""
     entry: str = ""
@@ -68,12 +92,8 @@ class TaskKey(msgspec.Struct, omit_defaults=True):
         """Whether the server has its answer, or will get it."""
         return self.state in ("answered", "done")
 
-    def claim(self, owner: str, now: float) -> None:
-        """Claim it for a session, until the claim is renewed or expires."""
-        self.owner, self.until = owner, now + CLAIM
 
-
-class OwnTask(msgspec.Struct, omit_defaults=True):
+class OwnTask(Claimed, omit_defaults=True):
     """What a task of the gate waits for. ``state``: the sealed round, as a ``requestState``."""
 
     state: str
@@ -86,16 +106,6 @@ class OwnTask(msgspec.Struct, omit_defaults=True):
     """The requests that the client has to answer, raw JSON by key."""
     replies: dict[str, str] = {}
     """The client's answers so far, raw JSON by key."""
-    owner: str = ""
-    """The session that carries the call on."""
-    since: float = 0.0
-    """When it was claimed or the claim was renewed."""
-    until: float = 0.0
-    """The end of the claim."""
-
-    def claim(self, owner: str, now: float) -> None:
-        """Claim it for a session, until the claim is renewed or expires."""
-        self.owner, self.since, self.until = owner, now, now + CLAIM
 
     @property
     def waits_for_client(self) -> bool:
@@ -147,6 +157,10 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
         """Whether the gate still decides requests of the task."""
         return not (self.ended or self.cancelled or self.over)
 
+    def carrier(self, owner: str) -> OwnTask | None:
+        """The open task of the gate, if this session carries it on."""
+        return self.own if self.is_open and self.own is not None and self.own.owner == owner else None
+
     def keep(self, ttl: float | None, now: float) -> None:
         """Keep the task until its ttl, in seconds from its creation, is over; without one, ``FOREVER`` from now."""
         self.expires = now + FOREVER if ttl is None else min(self.created + ttl, now + FOREVER)
@@ -154,7 +168,12 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     def end(self, members: Mapping[str, Any], now: float) -> None:
         """End the task with these members, such as a status and a result."""
         self.ended = rawjson.dump({"lastUpdatedAt": timestamp(now), **members}).decode()
-        self.keys = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what only an open task needs."""
+        self.keys, self.params = {}, None
+        self.own = None if self.own is None else OwnTask("")
 
     def size(self) -> int:
         """Bytes of what is kept for its requests."""
@@ -305,7 +324,8 @@ class Claims(msgspec.Struct):
         if not record.is_open:
             return False
         if self.seen.status in TERMINAL:
-            record.over, record.keys = True, {key: TaskKey(one.digest, "done") for key, one in record.keys.items()}
+            record.over = True
+            record.clear()
             return True
         record.keep(self.seen.ttl, now)
         for key, found in self.seen.digests.items():

@@ -49,11 +49,15 @@ from samplegate.protocol.session_state import (
     with_client_id,
 )
 from samplegate.protocol.task_state import (
-    CLAIM,
+    ACKNOWLEDGMENT,
+    CANCEL,
+    GET,
     INPUT_REQUIRED,
     MAX_ID,
     METHODS,
     TERMINAL,
+    UNKNOWN,
+    UPDATE,
     Change,
     Claims,
     Found,
@@ -68,9 +72,6 @@ from samplegate.protocol.task_state import (
 )
 
 MISSING_CAPABILITY: Final = -32021
-GET: Final = "tasks/get"
-UPDATE: Final = "tasks/update"
-CANCEL: Final = "tasks/cancel"
 REQUESTS: Final = frozenset({GET, UPDATE, CANCEL})
 NOTIFICATIONS: Final = frozenset({"notifications/tasks", "notifications/tasks/status"})
 """The name in the extension's text, and the one that the C# SDK sends."""
@@ -83,7 +84,6 @@ MAX_LATEST_BYTES: Final = 64 * 1024
 MAX_OWN: Final = 256
 """Requests of the gate's own that a server may leave unanswered. Beyond that, the gate no longer waits for the oldest.
 """
-UNKNOWN: Final = "unknown task"
 TRIES: Final = 12
 """Tries to keep the answers of a round in a store that fails."""
 TRY_AGAIN: Final = 5.0  # seconds between them
@@ -92,7 +92,6 @@ _OF_PARAMS: Final = frozenset({"taskId", "inputResponses", META})
 _SUBSCRIBED: Final = frozenset({"taskIds"})
 _OF_ERRORS: Final = frozenset({"code", "message", "data"})
 _REQUIRED: Final = rawjson.dump({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
-_EMPTY: Final = b'{"resultType":"complete"}'
 
 Continuation: TypeAlias = Callable[[Found], Effects]
 
@@ -186,8 +185,6 @@ class Tasks:
         if pending.call is None or pending.call.method != "tools/call":
             return "the server turned a request into a task that is not a tools/call"
         made = _account(f.object, 0)
-        if made.status == INPUT_REQUIRED and made.entries:
-            return "the server asked for input in the result that creates a task"
         pending.key = pending.key or state.new_round()
         params = None if pending.params is None or len(pending.params) > MAX_KEPT else pending.params
         try:
@@ -280,7 +277,7 @@ class Tasks:
             if record is None:
                 return [self._unanswerable(pending, found)] if waits else []
             if record.ended:
-                line = ended(record, True) if f.method == GET else _EMPTY
+                line = ended(record, True) if f.method == GET else ACKNOWLEDGMENT
                 return [ToClient(pending.stream, frames.result(pending.id, line), True)] if waits else []
             withdrawn = self._withdraw(id, pending.caller) if f.method == CANCEL else []
             if not waits:
@@ -325,7 +322,7 @@ class Tasks:
         if not self._waits(update):
             return []
         self._state.inflight.remove(update)
-        return [ToClient(update.stream, frames.result(update.id, _EMPTY), True)]
+        return [ToClient(update.stream, frames.result(update.id, ACKNOWLEDGMENT), True)]
 
     def subscribe(self, pending: Pending, f: Frame, params: rawjson.Object | None) -> Effects | None:
         """Handle a listen that names tasks: only the caller's own are passed on. None if it names none."""
@@ -561,7 +558,7 @@ class Tasks:
             items[key] = msgspec.structs.replace(item, refused=Reason.ERROR) if key in lost else item
         returned = None
         if replies is not None:
-            returned = _returned(record, items, replies, self._wall_late(record))
+            returned = _returned(record, items, replies, self._late_keys(record))
         elif ids is not None:
             returned = Returned({}, {}, dict(ids))
         round = Round(
@@ -589,12 +586,12 @@ class Tasks:
             update.round = round.id
         return [Open(round)]
 
-    def _wall_late(self, record: TaskRecord) -> frozenset[str]:
-        """The keys whose answers came after the rule's timeout: when they were accepted, by the claim's own time."""
+    def _late_keys(self, record: TaskRecord) -> frozenset[str]:
+        """The keys whose answers came after the rule's timeout: they were claimed when they were accepted."""
         return frozenset(
             key
             for key, one in record.keys.items()
-            if one.state == "answering" and one.deadline is not None and one.until - CLAIM > one.deadline
+            if one.state == "answering" and one.deadline is not None and one.since > one.deadline
         )
 
     def hand_on(self, conclusion: ForwardRound, round: str) -> Effects:
@@ -607,7 +604,8 @@ class Tasks:
                 one = record.keys.get(key)
                 if record.is_open and one is not None and one.owner == self._state.token and one.state == "deciding":
                     decision = seen[key]
-                    one.state, one.entry, one.until = "shown", task.entries[key].decode(), 0.0
+                    one.state, one.entry = "shown", task.entries[key].decode()
+                    one.give_up()
                     one.decision = decision
                     one.deadline = None if decision.timeout is None else now + decision.timeout
             return True
@@ -787,7 +785,7 @@ class _Outcomes(msgspec.Struct):
             return False
         if self.answers is None:
             for one in own:
-                one.until = now
+                one.give_up()
         elif isinstance(self.answers, tuple):
             record.end({"status": "completed", "result": results.refused_call("modern", *self.answers)}, now)
         else:
