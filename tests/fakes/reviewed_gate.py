@@ -64,12 +64,12 @@ class ReviewedGate:
         self._ids += 1
         return self._ids.to_bytes(size, "big")
 
-    async def run(self, d: Any, round: Any, *reviewers: Reviewer) -> Any:
-        """Run the round and the reviewers at the same time, and return the round's conclusion."""
+    async def run(self, d: Any, round: Any, *reviewers: Reviewer, seconds: float = 10) -> Any:
+        """Run the round and the reviewers at the same time, for at most ``seconds``, and return its conclusion."""
         self.ports.reviews = self.service
         self._started = anyio.current_time()  # the dialogues' time begins with 0
         conclusion: list[Any] = []
-        with anyio.fail_after(10):
+        with anyio.fail_after(seconds):
             async with anyio.create_task_group() as group:
                 group.start_soon(self.service.run)
                 for reviewer in reviewers:

@@ -11,7 +11,7 @@ from samplegate.protocol.rounds import Effect, TaskStep
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
 from samplegate.tasks.store import TaskRows, carry_out
-from tests.fakes.dialogue import CAPABILITIES, META, SEAL_KEYS, Dialogue, modern, request, result
+from tests.fakes.dialogue import SEAL_KEYS, Dialogue, modern, result
 
 EXTENSION: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
 ALL: dict[str, Any] = {"sampling": {}, "elicitation": {}, "extensions": EXTENSION}
@@ -109,6 +109,3 @@ def task(id: str, status: str, **more: Any) -> dict[str, Any]:
 def notified(**more: Any) -> dict[str, Any]:
     """A notification of a task."""
     return {"jsonrpc": "2.0", "method": "notifications/tasks", "params": more}
-
-
-__all__ = ["ALL", "CAPABILITIES", "EXTENSION", "META", "Rows", "TaskDialogue", "modern", "notified", "request", "task"]

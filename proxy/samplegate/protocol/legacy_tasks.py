@@ -50,7 +50,8 @@ class LegacyTasks(msgspec.Struct, eq=False):
     def answered(self, pending: Pending, f: Frame, now: float) -> None:
         """Remember a task that a call has created; forget one that has ended. Raises Malformed."""
         if pending.call is not None:
-            if f.may_contain(b"taskId") and pending.arguments is not None:
+            asked = pending.frame  # requests are small; most results are never searched
+            if asked is not None and asked.may_contain(b"task") and f.may_contain(b"taskId"):
                 self._created(pending, pending.call, f, now)
         elif pending.method in _ASKS:
             self._ended(rawjson.string(f.lookup("taskId")), rawjson.string(f.lookup("status")))

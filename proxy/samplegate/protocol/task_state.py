@@ -388,10 +388,11 @@ def spending(owner: str) -> Change:
     """The change that notes that a model is about to be asked for a task of the gate. It raises LostClaim."""
 
     def change(record: TaskRecord, now: float) -> bool:
-        if not record.is_open or record.own is None or record.own.owner != owner:
+        own = record.carrier(owner)
+        if own is None:
             raise LostClaim("the task has ended, or another process has taken it over")
-        record.own.sent = True
-        record.own.claim(owner, now)
+        own.sent = True
+        own.claim(owner, now)
         return True
 
     return change

@@ -71,7 +71,7 @@ async def test_a_task_waits_an_hour_for_a_person_and_survives_a_kill() -> None:
 
     polled = other.client(modern(5, "tasks/get", ALL, taskId=task["taskId"]))
     taken = one(polled, Open).round
-    settled = await slow(second, other, taken, after_an_hour)
+    settled = await second.run(other, taken, after_an_hour, seconds=2 * HOUR)
     assert isinstance(settled, Settled)
     (sent,) = to_server(other.done(taken, settled))
     other.server(result(sent["id"], resultType="complete", content=[]))
@@ -98,17 +98,3 @@ async def test_a_model_is_asked_only_after_the_store_has_noted_it(fault: str | N
     await gate.run(d, msgspec.structs.replace(round, own="task-1"))
     assert [("task-1", "k")] == paid
     assert (fault is None) == bool(gate.ports.asked)
-
-
-async def slow(gate: ReviewedGate, d: Any, round: Any, *reviewers: Any) -> Any:
-    """As ``ReviewedGate.run``, without its bound of ten seconds."""
-    gate.ports.reviews = gate.service
-    gate._started = anyio.current_time()
-    found: list[Any] = []
-    async with anyio.create_task_group() as group:
-        group.start_soon(gate.service.run)
-        for reviewer in reviewers:
-            group.start_soon(reviewer)
-        found.append(await gate.ports.gate(d).run(round))
-        group.cancel_scope.cancel()
-    return found[0]

@@ -18,7 +18,7 @@ from samplegate.protocol.bridge import translation
 from samplegate.protocol.bridge.calls import FULL, HeldFrame, HeldFrames
 from samplegate.protocol.bridge.subscriptions import Key, NotificationFanout
 from samplegate.protocol.bridge.translation import Envelope, Refusal, ServerHello
-from samplegate.protocol.frames import LEGACY, META_CAPABILITIES, Frame, FrameId
+from samplegate.protocol.frames import LEGACY, META_CAPABILITIES, TASKS_EXTENSION, Frame, FrameId
 from samplegate.protocol.own_tasks import HOLD
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import ClientReply, Conclusion, Effects, Later, Note, Over, Side, ToClient, ToServer
@@ -439,8 +439,8 @@ class ModernClient:
         """Process a request with a valid envelope, after the server has opened."""
         assert f.id is not None
         if f.method == DISCOVER:
-            tasks = said.tasks and self.state.tasks and self.state.policy.has_reviews
-            return [ToClient(stream, frames.result(f.id, translation.discover_result(hello, tasks=tasks)), True)]
+            found = translation.discover_result(hello, tasks=self._may_detach(f))
+            return [ToClient(stream, frames.result(f.id, found), True)]
         if f.method == LISTEN:
             return self._listen(stream, f, hello, now)
         bare = translation.bare(f)
@@ -456,9 +456,18 @@ class ModernClient:
         self._translator.asked[stream, f.id] = f.method
         sent = self._translator.translate(self._inner.frame("client", stream, bare.frame, now))
         pending = self.state.inflight.asked.get((stream, f.id))
-        if pending is not None and f.method == "tools/call" and said.tasks:
-            pending.detaches = self.state.tasks and self.state.policy.has_reviews
+        if pending is not None:
+            pending.detaches = f.method == "tools/call" and self._may_detach(f)
         return out + sent
+
+    def _may_detach(self, f: Frame) -> bool:
+        """Whether calls of the request's client may become tasks of the gate."""
+        return (
+            self.state.tasks
+            and f.may_contain(TASKS_EXTENSION.encode())  # decoding each request would cost more
+            and self.state.policy.has_reviews
+            and capabilities.declared_by(f.meta.raw(META_CAPABILITIES)).tasks
+        )
 
     def _about_task(self, stream: int, f: Frame, now: float) -> Effects:
         """Answer a request about a task of the gate, the only tasks before a legacy server."""

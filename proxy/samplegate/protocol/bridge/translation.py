@@ -60,8 +60,6 @@ class Envelope(msgspec.Struct, frozen=True):
     """``clientInfo``, raw JSON."""
     level: str | None
     """The least severe level of the requested log messages; None for no messages (R79)."""
-    tasks: bool
-    """Whether the client declared the Tasks extension."""
 
 
 def removed(method: str) -> Refusal | None:
@@ -95,8 +93,7 @@ def read_envelope(f: Frame) -> Envelope | Refusal:
         return Refusal(results.BAD_PARAMS, f"{META_LOG_LEVEL} is not one of {', '.join(LEVELS)}")
     client = _of(meta, META_CLIENT)
     shown = client is not None and client[:1] == b"{" and len(client) <= MAX_CLIENT_INFO
-    tasks = capabilities.declared_by(_of(meta, META_CAPABILITIES)).tasks
-    return Envelope(client if shown else None, rawjson.string(level), tasks)
+    return Envelope(client if shown else None, rawjson.string(level))
 
 
 def check(f: Frame) -> None:

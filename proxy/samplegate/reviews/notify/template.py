@@ -51,15 +51,24 @@ def _filled(node: object, fields: Mapping[str, str]) -> Any:
         made = {str(name): _filled(value, fields) for name, value in node.items()}
         return {name: value for name, value in made.items() if value is not None}
     if isinstance(node, list):
-        return [value for each in node if (value := _filled(each, fields)) is not None]
+        return [value for each in node if not _lacks(each, fields) and (value := _filled(each, fields)) is not None]
     return _text(node, fields) if isinstance(node, str) else node
 
 
+def _lacks(item: object, fields: Mapping[str, str]) -> bool:
+    """Whether a member of an item is nothing but a field without a value: a button or a link without a page would be
+    refused."""
+    return isinstance(item, Mapping) and any(_is_empty(value, fields) for value in item.values())
+
+
+def _is_empty(value: object, fields: Mapping[str, str]) -> bool:
+    whole = FIELD.fullmatch(value) if isinstance(value, str) else None
+    return whole is not None and whole[1] is not None and not fields.get(whole[1])
+
+
 def _text(text: str, fields: Mapping[str, str]) -> str | None:
-    """A text with its fields. One that is nothing but a field without a value is left out, such as a link without a
-    page."""
-    whole = FIELD.fullmatch(text)
-    if whole is not None and whole[1] is not None and not fields.get(whole[1]):
+    """A text with its fields. One that is nothing but a field without a value is left out."""
+    if _is_empty(text, fields):
         return None
 
     def value(found: re.Match[str]) -> str:

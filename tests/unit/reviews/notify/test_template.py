@@ -115,6 +115,12 @@ def test_pagerduty_is_triggered_and_resolved_with_its_key_in_the_message(tmp_pat
     assert {"routing_key": "R0UT1NG", "event_action": "resolve", "dedup_key": ID} == json.loads(over.body)
 
 
+def test_without_a_page_there_is_no_button_and_no_link(tmp_path: Path) -> None:
+    no_page = replace(VIEW, url=None)
+    button = {"type": "Action.OpenUrl", "title": "Open review", "url": "{link}"}
+    assert {"actions": [], "links": ["x"]} == own(tmp_path, {"actions": [button], "links": ["{link}", "x"]}, no_page)
+
+
 def test_without_a_body_for_the_end_nothing_is_sent(tmp_path: Path) -> None:
     assert None is sent(tmp_path, "teams", replace(review(), state="approved"), "review.decided")
 
