@@ -18,6 +18,7 @@ import pytest
 from tests.deployment.board import VARIABLES, Query, alerts, filled, queries
 from tests.deployment.prometheus import BOUND, Prometheus, scraping
 from tests.fakes.daemon import ASK_FORM, ASK_SAMPLE, FORM, Client, Gate, admin, asking, client, serving
+from tests.fakes.issuer import key_set, public
 from tests.fakes.system_programs import program, run
 
 TOKEN: Final = "t" * 40
@@ -47,7 +48,6 @@ MAY_BE_EMPTY: Final = {
     "Messages dropped",
     "Review store",
     ("Rejected requests", "B"),
-    ("Rejected requests", "C"),  # nobody signs in by a proxy here
     ("Internal errors", "A"),
     ("Records not written", "A"),
     ("Records not written", "C"),  # no gate has a shared database here
@@ -66,11 +66,15 @@ def write(folder: Path) -> Path:
     command, *arguments = asking("legacy+modern")
     servers = {"one": {"command": command, "args": arguments}, "broken": {"command": str(folder / "broken")}}
     callers = {"tokens": [{"name": "ci", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]}
+    (folder / "keys.json").write_bytes(key_set(public("k", "ES256")))
+    keys = {"jwks_file": "keys.json", "people": {"ann@example.com": {"role": "admin"}}}
     settings = {
         "policy": "policy.yaml",
         "servers": servers,
         "callers": callers,
         "admin_token_file": "token",
+        "reviews_listen": "127.0.0.1:0",
+        "people": {"assertion": {"header": "x-jwt", "issuer": "i", "audience": ["a"], **keys}},
         "watch": False,
     }
     at = folder / "samplegate.yaml"
@@ -92,6 +96,8 @@ async def use(gate: Gate, folder: Path) -> AsyncGenerator[None]:
                 await answered(c, era, turn)
             await refused(broken)
             await refused(stranger)
+            async with stranger.http.get(f"{gate.reviews}/v1/reviews", headers={"x-jwt": "x"}) as response:
+                assert 403 == response.status
             if turn % 3 == 1:
                 await modern.call("modern", turn, exit=3)
             (folder / "policy.yaml").write_text(POLICY + f"# {turn}\n")
