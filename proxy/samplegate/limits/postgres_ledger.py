@@ -29,9 +29,6 @@ from samplegate.postgres.faults import PostgresFault
 from samplegate.sqlite import SqliteFault
 
 LEASE: Final = 30.0
-TRIES: Final = 3
-"""Transactions that are begun for one call. More than two are needed only if an account that was just made is deleted
-as idle."""
 
 _MAKE: Final = (
     "INSERT INTO accounts SELECT l, k, 0, 0, false FROM unnest(%s::text[], %s::text[]) wanted(l, k)"
@@ -107,7 +104,7 @@ class PostgresAccounts:
         try:
             if left() <= 0:
                 raise PostgresFault("busy", "it did not respond in time")
-            for _ in range(TRIES):
+            while left() > 0:  # a third time only if an account that was just made was deleted as idle
                 rows = _SharedRows(self._holder, self._swept)
                 try:
                     with self._connection.transaction(left, last=rows.writes) as db:

@@ -236,6 +236,30 @@ def test_new_accounts_are_made_once_by_many_ledgers(place: InDatabase) -> None:
     assert (ONE, ONE) == place.ask("SELECT min(level), max(level) FROM samplegate.accounts")
 
 
+def test_new_accounts_that_others_delete_as_idle_are_made_again(book: Open, direct: InDatabase) -> None:
+    """As often as it happens, while there is time: gates that start together all look for idle accounts."""
+    ours = book(daily("d", 9))
+    ours.taken(one("d", '["first"]'))
+    with psycopg.connect(direct.place, autocommit=True) as db:
+        db.execute("CREATE SEQUENCE samplegate.deleted")
+        db.execute(
+            "CREATE FUNCTION samplegate.sweep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF nextval('samplegate.deleted') <= 5 THEN DELETE FROM samplegate.accounts WHERE level = 0; END IF;"
+            " RETURN NULL; END $$"
+        )
+        db.execute(
+            "CREATE TRIGGER sweep AFTER INSERT ON samplegate.accounts"
+            " FOR EACH STATEMENT EXECUTE FUNCTION samplegate.sweep()"
+        )
+        try:
+            ours.taken(one("d", '["second"]'))
+        finally:
+            db.execute("DROP FUNCTION samplegate.sweep() CASCADE")
+            db.execute("DROP SEQUENCE samplegate.deleted")
+    assert (ONE, ONE) == direct.ask("SELECT min(level), max(level) FROM samplegate.accounts")
+    assert 2 == ours.rows()
+
+
 def test_a_ledger_that_stops_within_a_transaction_loses_its_locks(book: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time: nothing that was sent may keep the server from noticing that nothing comes."""
     monkeypatch.setattr(connection, "IDLE_TIMEOUT", 0.1)
