@@ -206,10 +206,12 @@ def test_nothing_is_kept_of_what_is_refused_or_passed(lines: list[bytes], side: 
 
 def test_a_server_that_asks_without_end_is_bounded() -> None:
     d = dialogue("legacy")
+    asked = [json.dumps(request(0, method, **sample())) for method in ("sampling/createMessage", "ping")]
+    assert all('"id": 0' in frame for frame in asked)
     opened = 0
     for number in range(12_000):
-        method = "ping" if number % 2 else "sampling/createMessage"
-        out = d.session.frame("server", 0, json.dumps(request(number, method, **sample())).encode(), 0.0)
+        frame = asked[number % 2].replace('"id": 0', f'"id": {number}', 1)
+        out = d.session.frame("server", 0, frame.encode(), 0.0)
         opened += sum(isinstance(effect, Open | ToClient) for effect in out)
     assert opened <= 11_000
     assert len(d.session.pushes.open) <= 1000
