@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from samplegate.protocol import session_state
 from samplegate.protocol.identity import static
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason
 from samplegate.protocol.rounds import Close, Effect, Later, Note, Open, Withdraw
-from samplegate.protocol.session_state import MAX_PUSH_BYTES
 from samplegate.protocol.task_state import CLAIM, MAX_TASK_BYTES, MAX_TASK_KEYS, TaskRecord, paying
 from samplegate.protocol.tasks import MAX_OWN
 from tests.fakes.dialogue import (
@@ -245,11 +245,15 @@ def test_a_server_that_floods_a_task_with_long_keys_ends_it_and_leaves_nothing()
     assert len(d.rows.rows["s", "task-1"][0]) < 2000
 
 
-def test_rounds_and_notifications_of_tasks_have_the_bounds_of_pushed_requests() -> None:
+def test_rounds_and_notifications_of_tasks_have_the_bounds_of_pushed_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most = session_state.MAX_PUSH_BYTES // 64  # so the test needs megabytes instead of hundreds of them
+    monkeypatch.setattr(session_state, "MAX_PUSH_BYTES", most)
     d = TaskDialogue(ALLOW)
     d.create()
     listening(d, "task-1")
-    big = ask(sample("x" * (MAX_PUSH_BYTES // 3)))
+    big = ask(sample("x" * (most // 3)))
     first = d.poll(asks={"a": big})
     out = d.poll(asks={"b": big})
     assert [] == [effect for effect in out if isinstance(effect, Open)]
@@ -258,7 +262,7 @@ def test_rounds_and_notifications_of_tasks_have_the_bounds_of_pushed_requests() 
     d.rows.wall += CLAIM
     assert {"b"} == one(d.poll(asks={"b": big}), Open).round.items.keys(), "there is room again"
     d.is_slow = True
-    status = notified(**task("task-1", "working", statusMessage="x" * (MAX_PUSH_BYTES // 4)))
+    status = notified(**task("task-1", "working", statusMessage="x" * (most // 4)))
     assert [] == d.server(status)
     assert ["frame.refused"] == [effect.event for effect in d.server(status) if isinstance(effect, Note)]
     d.client(modern(7, "tasks/cancel", ALL, taskId="task-1"))
