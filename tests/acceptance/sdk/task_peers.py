@@ -15,9 +15,9 @@ from tests.conformance.listening import known_good, listening
 MODERN: Final = "2026-07-28"
 SERVER_NAMES: Final = ("fastmcp", "known-good")
 CLIENT_NAMES: Final = ("fastmcp", "ext-tasks")
-KINDS: Final = ("stdio", "http")
-WAYS: Final = (("stdio", "direct"), ("http", "direct"), ("stdio", "run"), ("http", "serve"))
-"""How a client reaches the server: without a gate, or with one between them."""
+GATES: Final = ("run", "serve")
+DIRECT: Final = "direct"
+"""Without a gate: what the counterparts do by themselves."""
 
 
 def server_words(name: str, kind: str) -> tuple[str, ...]:
@@ -34,28 +34,17 @@ def client(name: str) -> Client:
 
 
 @contextmanager
-def served(name: str, kind: str, through: str, gated: Gate) -> Iterator[Server]:
-    """This counterpart where a client reaches it: its words are a command or an address."""
-    words = server_words(name, kind)
-    if kind == "http":
-        with listening(words) as found, _before(("--url", found.url), through, gated) as server:
-            yield server or Server(name, (found.url,))
-    else:
-        with _before(("--", *words), through, gated) as server:
-            yield server or Server(name, words)
-
-
-@contextmanager
-def _before(behind: tuple[str, ...], through: str, gated: Gate) -> Iterator[Server | None]:
-    """The gate before a server, or nothing."""
-    if through == "direct":
-        yield None
-    elif through == "run":
-        yield Server("run", (*gated.words[:-1], *behind))
-    else:
+def served(name: str, through: str, gated: Gate) -> Iterator[Server]:
+    """This counterpart where a client reaches it: its words are a command or, behind ``serve``, an address."""
+    if through == "serve":
         program, _, *options, _ = gated.words
-        with listening((program, "serve", *options, "--listen", "127.0.0.1:0", *behind)) as found:
-            yield Server("serve", (found.url,))
+        words = (program, "serve", *options, "--listen", "127.0.0.1:0", "--url")
+        with listening(server_words(name, "http")) as found, listening((*words, found.url)) as gate:
+            yield Server("serve", (gate.url,))
+    elif through == "run":
+        yield Server("run", (*gated.words, *server_words(name, "stdio")))
+    else:
+        yield Server(name, server_words(name, "stdio"))
 
 
 @dataclass(frozen=True)

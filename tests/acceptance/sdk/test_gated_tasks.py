@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.sdk.peers import POLICIES, Drive, Gate, call
-from tests.acceptance.sdk.task_peers import ACCEPTED, CLIENT_NAMES, FORM, SAMPLING, WAYS, client, served
+from tests.acceptance.sdk.task_peers import ACCEPTED, CLIENT_NAMES, FORM, GATES, SAMPLING, client, served
 
-GATED = [(kind, through) for kind, through in WAYS if through != "direct"]
 BOTH = [FORM, SAMPLING]
 STEPS = [call("confirm"), call("classify", text="t"), call("both"), call("work")]
 
@@ -23,13 +22,13 @@ def decided(gate: Gate) -> int:
     return len({record["decision_id"] for record in gate.records()})
 
 
-@pytest.mark.parametrize(("kind", "through"), GATED)
+@pytest.mark.parametrize("through", GATES)
 @pytest.mark.parametrize("name", CLIENT_NAMES)
 def test_the_gate_answers_what_a_task_asks_and_the_client_never_sees_it(
-    name: str, kind: str, through: str, tmp_path: Path, drive: Drive
+    name: str, through: str, tmp_path: Path, drive: Drive
 ) -> None:
     gate = gated("answers", tmp_path)
-    with served("fastmcp", kind, through, gate) as place:
+    with served("fastmcp", through, gate) as place:
         seen = drive(client(name), place, None, STEPS, declare=[])
     texts = [result["text"] for result in seen.results]
     assert "accept|True|from the policy" == texts[0]
@@ -41,13 +40,13 @@ def test_the_gate_answers_what_a_task_asks_and_the_client_never_sees_it(
     assert 4 == decided(gate)
 
 
-@pytest.mark.parametrize(("kind", "through"), GATED)
+@pytest.mark.parametrize("through", GATES)
 @pytest.mark.parametrize("name", CLIENT_NAMES)
 def test_a_form_goes_to_the_client_while_the_gate_answers_the_sampling_beside_it(
-    name: str, kind: str, through: str, tmp_path: Path, drive: Drive
+    name: str, through: str, tmp_path: Path, drive: Drive
 ) -> None:
     gate = gated("mixed", tmp_path)
-    with served("fastmcp", kind, through, gate) as place:
+    with served("fastmcp", through, gate) as place:
         seen = drive(client(name), place, None, STEPS, declare=[FORM])
     assert [FORM, FORM] == seen.kinds()
     texts = [result["text"] for result in seen.results]
@@ -60,7 +59,7 @@ def test_a_form_goes_to_the_client_while_the_gate_answers_the_sampling_beside_it
 
 @pytest.mark.parametrize("name", CLIENT_NAMES)
 def test_a_task_ends_as_a_tool_error_if_its_sampling_is_denied(name: str, tmp_path: Path, drive: Drive) -> None:
-    with served("fastmcp", "stdio", "run", gated("denies", tmp_path)) as place:
+    with served("fastmcp", "run", gated("denies", tmp_path)) as place:
         seen = drive(client(name), place, None, [call("classify", text="t"), call("work")], declare=BOTH)
     assert [True, False] == [result["error"] for result in seen.results]
     assert [] == seen.asked

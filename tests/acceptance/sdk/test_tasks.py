@@ -1,8 +1,7 @@
-"""Tasks between real clients and servers, with the gate between them where task_peers.WAYS names it."""
+"""Tasks between real clients and servers, with the gate between them except where a test says ``direct``."""
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,17 @@ from tests.acceptance.sdk.task_peers import (
     ACCEPTED,
     CASES,
     CLIENT_NAMES,
+    DIRECT,
     FORM,
+    GATES,
     SAMPLED,
     SAMPLING,
     SERVER_NAMES,
-    WAYS,
     client,
     served,
 )
 
 BOTH = [FORM, SAMPLING]
-HEADERLESS = ("fastmcp", "known-good", "http", "direct")
-"""fastmcp's client sends `tasks/*` without Mcp-Name, which this server requires. A gate sends it."""
-CALLS = [(name, server, *way) for name, server, way in product(CLIENT_NAMES, SERVER_NAMES, WAYS)]
 
 
 @pytest.fixture
@@ -33,50 +30,52 @@ def forwards(tmp_path: Path) -> Gate:
     return Gate(POLICIES / "forwards.yaml", tmp_path / "decisions.jsonl")
 
 
-@pytest.mark.parametrize(("name", "server", "kind", "through"), [one for one in CALLS if one != HEADERLESS])
+@pytest.mark.parametrize("through", [DIRECT, *GATES])
+@pytest.mark.parametrize("server", SERVER_NAMES)
+@pytest.mark.parametrize("name", CLIENT_NAMES)
 def test_a_call_that_becomes_a_task_ends_with_the_tools_result(
-    *, name: str, server: str, kind: str, through: str, forwards: Gate, drive: Drive
+    *, name: str, server: str, through: str, forwards: Gate, drive: Drive
 ) -> None:
     cases = [case for case in CASES if case.server == server]
-    with served(server, kind, through, forwards) as place:
+    with served(server, through, forwards) as place:
         seen = drive(client(name), place, None, [case.step for case in cases], declare=BOTH)
     assert [{"error": case.error, "text": case.text} for case in cases] == seen.results
     assert sorted(kind for case in cases for kind in case.asked) == seen.kinds()
 
 
-@pytest.mark.parametrize("through", ["direct", "run"])
+@pytest.mark.parametrize("through", [DIRECT, "run"])
 def test_forms_and_sampling_in_a_task_are_answered_by_a_client_that_can(
     through: str, forwards: Gate, drive: Drive
 ) -> None:
     steps = [call("classify", text="t"), call("both")]
-    with served("fastmcp", "stdio", through, forwards) as place:
+    with served("fastmcp", through, forwards) as place:
         seen = drive(client("ext-tasks"), place, None, steps, declare=BOTH)
     assert [SAMPLED, f"{ACCEPTED} {SAMPLED}"] == [result["text"] for result in seen.results]
     assert [["task", "working", "input_required", "completed"]] * 2 == seen.progress
 
 
-@pytest.mark.parametrize("through", ["direct", "run"])
+@pytest.mark.parametrize("through", [DIRECT, "run"])
 def test_fastmcps_client_stops_at_a_sampling_request_in_a_task(through: str, forwards: Gate, drive: Drive) -> None:
-    with served("fastmcp", "stdio", through, forwards) as place:
+    with served("fastmcp", through, forwards) as place:
         seen = drive(client("fastmcp"), place, None, [call("classify", text="t"), call("work")], declare=BOTH)
     assert "only elicitation is supported" in seen.results[0]["stopped"]
     assert {"error": False, "text": "worked"} == seen.results[1]
 
 
-@pytest.mark.parametrize(("kind", "through"), WAYS)
+@pytest.mark.parametrize("through", GATES)
 @pytest.mark.parametrize("name", CLIENT_NAMES)
-def test_a_client_cancels_a_task(name: str, kind: str, through: str, forwards: Gate, drive: Drive) -> None:
+def test_a_client_cancels_a_task(name: str, through: str, forwards: Gate, drive: Drive) -> None:
     steps = [{"do": "cancel_task", "name": "hangs"}, call("work")]
-    with served("fastmcp", kind, through, forwards) as place:
+    with served("fastmcp", through, forwards) as place:
         seen = drive(client(name), place, None, steps, declare=BOTH)
     assert [{"status": "cancelled"}, {"error": False, "text": "worked"}] == seen.results
 
 
-@pytest.mark.parametrize(("kind", "through"), WAYS)
+@pytest.mark.parametrize("through", GATES)
 def test_a_client_that_declares_no_tasks_gets_rounds_or_an_error_that_names_the_extension(
-    kind: str, through: str, forwards: Gate, drive: Drive
+    through: str, forwards: Gate, drive: Drive
 ) -> None:
-    with served("fastmcp", kind, through, forwards) as place:
+    with served("fastmcp", through, forwards) as place:
         plain = peers.clients()["python2-pinned"]
         seen = drive(plain, place, None, [call("confirm"), call("work")], declare=BOTH)
     assert {"error": False, "text": ACCEPTED} == seen.results[0]
