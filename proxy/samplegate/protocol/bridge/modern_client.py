@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from samplegate.protocol import capabilities, frames, rawjson, results, server_requests
-from samplegate.protocol.bridge import translation
+from samplegate.protocol.bridge import era_detection, translation
 from samplegate.protocol.bridge.calls import FULL, HeldFrame, HeldFrames
 from samplegate.protocol.bridge.subscriptions import Key, NotificationFanout
 from samplegate.protocol.bridge.translation import Envelope, Refusal, ServerHello
@@ -241,8 +241,16 @@ PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a fi
 class ModernClient:
     """Modern clients, on any number of streams, of one legacy server; it has the methods of ``Session``."""
 
-    def __init__(self, state: SessionState, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        state: SessionState,
+        patience: float = PATIENCE,
+        *,
+        is_sent_back: Callable[[int, Frame], bool] = lambda _stream, _frame: False,
+    ) -> None:
+        """``is_sent_back``: whether a ``server/discover`` gets a legacy server's answer (``era_detection``)."""
         state.maps_ids = True  # modern ids are unique only among those in flight, legacy ones forever (R57)
+        self._is_sent_back = is_sent_back
         self.state = state
         self._inner = Session(state)
         self._handshake = ServerHandshake(state, self._inner, patience)
@@ -439,6 +447,8 @@ class ModernClient:
         """Process a request with a valid envelope, after the server has opened."""
         assert f.id is not None
         if f.method == DISCOVER:
+            if self._is_sent_back(stream, f):
+                return [era_detection.refusal(stream, f)]
             found = translation.discover_result(hello, tasks=self._may_detach(f))
             return [ToClient(stream, frames.result(f.id, found), True)]
         if f.method == LISTEN:

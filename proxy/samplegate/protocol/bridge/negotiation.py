@@ -220,11 +220,9 @@ class LegacyRestart(msgspec.Struct, eq=False):
         The bridge reads each frame anyway.
         """
         raw = line.raw if isinstance(line, Frame) else line
-        if side == "client" and (b"initialize" in raw or b"server/discover" in raw):
+        if side == "client" and b"initialize" in raw:
             try:
                 line = f = frames.of(line)
-                if self.choice.is_sent_back(stream, f):
-                    return [era_detection.refusal(stream, f)]
                 if self.is_meant(stream, f):
                     return self.begin(stream, f, now)
             except Malformed:
@@ -291,7 +289,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         if not choice.waiting.add(stream, f, now):
             return [full(stream, f)]
         if legacy:
-            return self._greet()
+            return self._greet(known=True)
         choice.phase, choice.probed_first = "probing", True
         return choice.probe.ask(choice.chosen, now, choice.waiting.held[0] if own else None)
 
@@ -312,7 +310,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         choice.found = found.eras
         choice.probe.answered()
         if not found.modern:
-            return self.not_modern()
+            return self.not_modern(known=True)
         choice.eras = choice.eras.updated_by(found.eras)
         if choice.hello is not None:
             choice.eras = choice.eras.updated_by(Eras(legacy=False))
@@ -320,25 +318,27 @@ class ModernProbe(msgspec.Struct, eq=False):
         choice.settle(choice.chosen)
         return [*choice.probe.clients(f, choice.waiting), *choice.replayed()]
 
-    def not_modern(self) -> Effects:
-        """Continue with a legacy server, or one whose answer comes too late."""
+    def not_modern(self, *, known: bool) -> Effects:
+        """Continue with a legacy server, or with one that has not answered in time, which is not ``known``."""
         choice = self.choice
         if choice.hello is None:
-            return self._greet()
+            return self._greet(known=known)
         refusal, choice.refusal = choice.refusal, None
         choice.settle(choice.chosen)  # the client gets the server's own error, and may try another revision
         return [*([] if refusal is None else [refusal]), *choice.replayed()]
 
-    def _greet(self) -> Effects:
+    def _greet(self, *, known: bool) -> Effects:
         from samplegate.protocol.bridge.modern_client import ModernClient
 
         choice = self.choice
-        out = [*choice.left(), *self._sent_back()]
+        # a server that is only slow to start may be modern, so its clients' discovers wait until it answers
+        out = [*choice.left(), *(self._sent_back() if known else [])]
         choice.reset()
         if not choice.waiting.held:  # a client that was refused may start again, in the server's era
             choice.restart()
             return out
-        choice.phase, choice.chosen = "greeting", ModernClient(choice.state)
+        choice.phase = "greeting"
+        choice.chosen = ModernClient(choice.state, is_sent_back=choice.is_sent_back)
         return out + choice.replayed()
 
     def _sent_back(self) -> Effects:
@@ -400,7 +400,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         return out
 
 
-# seconds for an answer to server/discover; a server that is only slow is recognized by its answer to initialize
+# seconds for an answer to server/discover; then the server gets initialize, too, and its first answer decides
 PATIENCE: Final = 5.0
 
 
@@ -483,7 +483,7 @@ class EraNegotiator:
         if not self._choice.probe.is_due(token):
             return self._choice.chosen.due(token)
         self._choice.probe.give_up()
-        return self._discovering.not_modern()
+        return self._discovering.not_modern(known=False)
 
     def wait_long(self, round: str, nonce: bytes) -> Effects:
         """Handle a round that waits for a reviewer, so that its calls become tasks."""
@@ -583,8 +583,6 @@ class EraNegotiator:
         """Process a client's frame during the negotiation."""
         if self._again.is_meant(stream, f):
             return self._again.begin(stream, f, now)
-        if self.phase == "greeting" and self._choice.is_sent_back(stream, f):
-            return [era_detection.refusal(stream, f)]
         if self.phase == "greeting" or f.kind in ("result", "error"):
             return self._choice.chosen.frame("client", stream, f, now)
         if f.method == CANCELLED and (id := request_id(f)) is not None and self._choice.waiting.remove(stream, id):

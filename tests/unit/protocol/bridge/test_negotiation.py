@@ -434,8 +434,8 @@ class TestFallingBack:
 class TestSentBack:
     """A client that could answer what the policy forwards, if it spoke the server's protocol version."""
 
-    def scene(self, *rules: Any) -> Negotiation:
-        d = Negotiation(Eras(legacy=True, modern=False))
+    def scene(self, *rules: Any, known: Eras | None = None) -> Negotiation:
+        d = Negotiation(known or Eras(legacy=True, modern=False))
         d.session.state.policy = SessionRules(Dialogue(*rules).compiled)
         return d
 
@@ -466,9 +466,29 @@ class TestSentBack:
         out = d.client(1, asks(1, "tools/call", {CAPABILITIES: {"sampling": {}}}, name="x"))
         assert ["initialize"] == [line["method"] for line in sent(out)]
         discover = asks("d", "server/discover", {CAPABILITIES: {"sampling": {}}})
-        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(d.client(2, discover))]
-        d.server(result(sent(out)[0]["id"], **WELCOME))
+        assert [] == d.client(2, discover)
+        opened = d.server(result(sent(out)[0]["id"], **WELCOME))
+        assert [(2, -32601)] == [(stream, line["error"]["code"]) for stream, line, _ in heard(opened)]
         assert [-32601] == [line["error"]["code"] for _, line, _ in heard(d.client(3, discover))]
+
+    def test_a_server_that_is_only_slow_to_start_is_not_taken_for_a_legacy_one(self) -> None:
+        d = self.scene(FORWARD, known=Eras())
+        discover = asks("d", "server/discover", {CAPABILITIES: {"sampling": {}}})
+        out = d.client(0, discover)
+        assert [] == heard(d.due(out)) == d.client(0, {**discover, "id": "again"})
+        first, again = sent(d.server(discovered(sent(out)[0]["id"], MODERN)))
+        assert [(0, discovered("d", MODERN), True)] == heard(d.server(discovered(first["id"], MODERN)))
+        assert [(0, discovered("again", MODERN), True)] == heard(d.server(discovered(again["id"], MODERN)))
+        assert Session is d.chosen()
+
+    def test_a_legacy_server_that_ignores_the_probe_is_known_by_its_answer_to_initialize(self) -> None:
+        d = self.scene(FORWARD, known=Eras())
+        out = d.client(0, asks("d", "server/discover", {CAPABILITIES: {"sampling": {}}}))
+        (own,) = sent(d.due(out))
+        assert "initialize" == own["method"]
+        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(d.server(result(own["id"], **WELCOME)))]
+        (hello,) = sent(d.client(0, HELLO))
+        assert ("initialize", {"sampling": {}}) == (hello["method"], hello["params"]["capabilities"])
 
 
 class TestAround:
