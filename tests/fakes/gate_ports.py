@@ -14,6 +14,7 @@ from samplegate.gate.gate import Gate
 from samplegate.gate.ports import Ports, Replay, RequestSpan, ReviewPort
 from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
+from samplegate.protocol.outcomes import CallDrawn
 from samplegate.protocol.rounds import ClientReply, Note, Open, Release, Round, Settled
 from tests.fakes.dialogue import Dialogue, ask, form, modern, one, request, result, sample
 from tests.fakes.limits_port import FakeLimits
@@ -53,7 +54,7 @@ class FakePorts:
     in_force: Callable[[], CompiledPolicy] | None = None
     realm: str = ""
     replay: Replay | None = None
-    pay: Callable[[Round, str], Awaitable[None]] | None = None
+    pay: Callable[[Round, str, tuple[CallDrawn, ...]], Awaitable[None]] | None = None
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None
 
     async def sample(

@@ -22,6 +22,7 @@ from samplegate.gate.request import (
     PendingRequest,
     Wait,
     blocks,
+    call_drawn,
     ends_the_call,
     first_ending_key,
     left_open,
@@ -77,8 +78,8 @@ class Gate:
         try:
             if round.door == "unasked":
                 return Settled(await self._record_answers(requests))
-            if round.returned is not None and round.returned.drawn:
-                await self.ports.restore_drawn(round.returned.drawn)
+            if round.drawn:
+                await self.ports.restore_drawn(round.drawn)
             await self._decide_all(round, requests)
             conclusion = await self._run(round, requests)
         finally:
@@ -90,21 +91,10 @@ class Gate:
                 self._rounds.pop(round.id, None)
                 if self.ports.trace is not None:
                     _end_spans(requests, conclusion)
-        return self._with_drawn(round, requests, conclusion) if isinstance(conclusion, ForwardRound) else conclusion
-
-    def _with_drawn(
-        self, round: Round, requests: Mapping[str, PendingRequest], conclusion: ForwardRound
-    ) -> ForwardRound:
-        """The conclusion with what the call has drawn on limits per call, for the gate that gets the retry."""
-        accounts = {
-            (draw.limit, draw.key)
-            for pending in requests.values()
-            if pending.hold is not None
-            for draw in pending.hold.draws
-        }
-        if round.returned is not None:
-            accounts |= {(one.limit, one.key) for one in round.returned.drawn}
-        drawn = self.ports.call_drawn(accounts) if accounts else ()
+        if isinstance(conclusion, Settled) and round.task is None:
+            return conclusion
+        # for the gate that gets the retry, or goes on with the task
+        drawn = call_drawn(self.ports, round, requests.values())
         return msgspec.structs.replace(conclusion, drawn=drawn) if drawn else conclusion
 
     async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:

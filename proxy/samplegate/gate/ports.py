@@ -15,9 +15,9 @@ from samplegate.policy.decisions import Decision
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.policy.schema import Model, Stage
-from samplegate.protocol.outcomes import Outcome
+from samplegate.protocol.outcomes import CallDrawn, Outcome
 from samplegate.protocol.requests import Request
-from samplegate.protocol.rounds import CallDrawn, ClientReply, Note, Round
+from samplegate.protocol.rounds import ClientReply, Note, Round
 from samplegate.reviews.review import Review
 
 P = ParamSpec("P")
@@ -107,9 +107,9 @@ class Ports(msgspec.Struct, frozen=True):
     returns the result, or the reason for none. None: the client is asked."""
     wait_long: Callable[[str, bytes], None] | None = None
     """Tell that a round whose calls become tasks waits for a reviewer, by the round's id, with 12 random bytes."""
-    pay: Callable[[Round, str], Awaitable[None]] | None = None
-    """Note that a model is about to be asked for a request of a task, so that no process asks again after a kill.
-    Raises Unavailable."""
+    pay: Callable[[Round, str, tuple[CallDrawn, ...]], Awaitable[None]] | None = None
+    """Note that a model is about to be asked for a request of a task, so that no process asks again after a kill, and
+    what the task's call has drawn on limits per call. Raises Unavailable."""
     reviews: ReviewPort | None = None
     """None without a store for reviews: escalated requests are then Unanswered."""
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.decisions import Decision, DenyAs, Forwarded, LeftOpen, Situation, refusal
 from samplegate.policy.redaction import clean_params
 from samplegate.policy.schema import Stage
-from samplegate.protocol.outcomes import Denied, Outcome, Reason, Unanswered, Withdrawn
+from samplegate.protocol.outcomes import CallDrawn, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Request, SamplingRequest
 from samplegate.protocol.results import is_error
 from samplegate.protocol.rounds import Item, Round
@@ -221,3 +221,11 @@ def withdraw_rest(requests: Mapping[str, PendingRequest], done: Mapping[str, Don
     """The outcomes, with all others withdrawn if one key ends the call."""
     blocked = next((key for key, one in done.items() if blocks(requests[key].item, one.outcome)), None)
     return dict(done) if blocked is None else {**withdrawn_outcomes(done), blocked: done[blocked]}
+
+
+def call_drawn(ports: Ports, round: Round, requests: Iterable[PendingRequest]) -> tuple[CallDrawn, ...]:
+    """What the call of a round has drawn on limits per call by now, with these of its requests."""
+    accounts = {(one.limit, one.key) for one in round.drawn}
+    for pending in requests:
+        accounts.update(() if pending.hold is None else ((draw.limit, draw.key) for draw in pending.hold.draws))
+    return ports.call_drawn(accounts) if accounts else ()

@@ -32,7 +32,7 @@ from samplegate.limits.queue import MAX_WAITING, Later, Waiter, WaitQueue, after
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.postgres.url import shown
-from samplegate.protocol.rounds import CallDrawn
+from samplegate.protocol.outcomes import CallDrawn
 
 if TYPE_CHECKING:
     from samplegate.limits.balances import Balances

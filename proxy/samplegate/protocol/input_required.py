@@ -19,7 +19,7 @@ from samplegate.protocol import capabilities, frames, rawjson, request_state, re
 from samplegate.protocol.capabilities import Declarations
 from samplegate.protocol.evidence import EvidenceObserver
 from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, Frame
-from samplegate.protocol.outcomes import Answered, Reason, Withdrawn
+from samplegate.protocol.outcomes import Answered, CallDrawn, Reason, Withdrawn
 from samplegate.protocol.own_tasks import HOLD, OwnTasks
 from samplegate.protocol.requests import ELICITATION, ROOTS, SAMPLING, BadRequest, Kind
 from samplegate.protocol.results import second_reading
@@ -62,6 +62,7 @@ class ReopenedRound(msgspec.Struct, frozen=True):
     state: bytes | None
     """The server's requestState, raw JSON."""
     returned: Returned
+    drawn: tuple[CallDrawn, ...]
 
 
 def reopen_round(
@@ -79,9 +80,8 @@ def reopen_round(
     if opened.replies is None:
         pending.started = min(now, opened.started - state.epoch)
     server_state = None if opened.state is None else opened.state.encode()
-    return ReopenedRound(
-        _asked(state, pending, opened), server_state, request_state.read_returned(state, opened, answers, now)
-    )
+    returned = request_state.read_returned(state, opened, answers, now)
+    return ReopenedRound(_asked(state, pending, opened), server_state, returned, opened.drawn)
 
 
 def _asked(state: SessionState, pending: Pending, opened: request_state.SealedRound) -> server_requests.InputRequired:
@@ -327,7 +327,7 @@ class Exchange:
         pending.wire_id = self.state.new_id()  # the server has never seen this try
         self.state.enter(pending)
         self.state.inflight.resize(pending, extra)
-        return self._open(pending, back.asked, back.state, back.returned)
+        return self._open(pending, back.asked, back.state, back.returned, back.drawn)
 
     # -- the server's answers
     # --------------------------------------------------------------------------------------------------------------
@@ -385,7 +385,12 @@ class Exchange:
         return None
 
     def _open(
-        self, pending: Pending, asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None
+        self,
+        pending: Pending,
+        asked: server_requests.InputRequired,
+        state: bytes | None,
+        returned: Returned | None,
+        drawn: tuple[CallDrawn, ...] = (),
     ) -> Effects:
         portable = request_state.is_portable(pending, asked, state, {} if returned is None else returned.replies)
         # the gate does not give up its own calls, as clients do
@@ -400,6 +405,7 @@ class Exchange:
             called=None if pending.own else pending.started,
             roots=frozenset(asked.roots),
             returned=returned,
+            drawn=drawn,
             client_has_token=pending.token is not None,
             call_ids=self.state.call_ids([pending]),
             session=self.state.token,

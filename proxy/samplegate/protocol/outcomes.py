@@ -70,6 +70,14 @@ class Withdrawn(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Answered | Denied | Unanswered | Withdrawn
 
 
+class CallDrawn(msgspec.Struct, frozen=True, array_like=True):
+    """What a call has drawn on a limit per call, in units."""
+
+    limit: str
+    key: str
+    units: int
+
+
 class SealedDecision(msgspec.Struct, frozen=True):
     """The decision for a key when its round was sealed, so that its return is recorded under the same name."""
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.protocol import rawjson, server_requests
-from samplegate.protocol.outcomes import SealedDecision
+from samplegate.protocol.outcomes import CallDrawn, SealedDecision
 from samplegate.protocol.requests import ROOTS
-from samplegate.protocol.rounds import CallDrawn, ForwardRound, Returned, Round
+from samplegate.protocol.rounds import ForwardRound, Returned, Round
 from samplegate.protocol.seals import SealKeys
 from samplegate.protocol.session_state import Pending, SessionState
 
@@ -229,7 +229,7 @@ def read_returned(state: SessionState, round: SealedRound, answers: bytes | None
         replies = {key: bytes(raw) for key, raw in given.items() if key in seen}
     ids = {key: sealed.decision_id for key, sealed in round.keys.items() if sealed.method != ROOTS}
     reviews = {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews}
-    return Returned(replies, seen, ids, reviews, round.drawn)
+    return Returned(replies, seen, ids, reviews)
 
 
 def _seen(state: SessionState, key: SealedKey, now: float) -> SealedDecision:

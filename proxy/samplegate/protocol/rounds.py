@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.protocol.frames import Frame
-from samplegate.protocol.outcomes import Outcome, Reason, SealedDecision
+from samplegate.protocol.outcomes import CallDrawn, Outcome, Reason, SealedDecision
 from samplegate.protocol.requests import SAMPLING, BadRequest, ClientCapabilities, Origin, Request
 from samplegate.protocol.task_state import Change, TaskRecord
 
@@ -50,14 +50,6 @@ class Item(msgspec.Struct, frozen=True):
         return "sampling" if self.method == SAMPLING else "elicitation"
 
 
-class CallDrawn(msgspec.Struct, frozen=True, array_like=True):
-    """What a call has drawn on a limit per call, in units."""
-
-    limit: str
-    key: str
-    units: int
-
-
 class Returned(msgspec.Struct, frozen=True):
     """A sealed round that the client's retry reopened, after the client was asked or the round was only put off."""
 
@@ -70,8 +62,6 @@ class Returned(msgspec.Struct, frozen=True):
     """
     reviews: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """The reviews opened or joined earlier for a request, by its key, then as in ``SealedDecision``."""
-    drawn: tuple[CallDrawn, ...] = ()
-    """What the call had drawn on limits per call, at whatever gate."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -89,6 +79,8 @@ class Round(msgspec.Struct, frozen=True):
     roots: frozenset[str] = frozenset()
     """Keys that are not requests of ours (roots/list): the client answers them, whatever the policy."""
     returned: Returned | None = None
+    drawn: tuple[CallDrawn, ...] = ()
+    """What the call had drawn on limits per call, at whatever gate, when it was sealed or stored."""
     server_has_token: bool = False
     """Whether the server gave a progress token."""
     client_has_token: bool = False
@@ -142,6 +134,8 @@ class Settled(msgspec.Struct, frozen=True):
     """Conclusion of a round with an outcome for every key."""
 
     releases: Mapping[str, Release]
+    drawn: tuple[CallDrawn, ...] = ()
+    """What the call has drawn on limits per call, for a round of a task."""
 
 
 class ForwardRound(msgspec.Struct, frozen=True):

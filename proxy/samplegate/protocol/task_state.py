@@ -17,7 +17,7 @@ import msgspec
 
 from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.identity import Identity
-from samplegate.protocol.outcomes import SealedDecision
+from samplegate.protocol.outcomes import CallDrawn, SealedDecision
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ELICITATION, ROOTS, SAMPLING, Call, ClientCapabilities, Offer
 
@@ -138,6 +138,8 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     trace: str = ""
     ambient: str = ""
     keys: dict[str, TaskKey] = {}
+    drawn: tuple[CallDrawn, ...] = ()
+    """What the call has drawn on limits per call, at whatever gate."""
     ended: str = ""
     """The end that the gate gave the task, as members in raw JSON. It counts, whatever the server says later."""
     cancelled: bool = False
@@ -164,6 +166,11 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     def keep(self, ttl: float | None, now: float) -> None:
         """Keep the task until its ttl, in seconds from its creation, is over; without one, ``FOREVER`` from now."""
         self.expires = now + FOREVER if ttl is None else min(self.created + ttl, now + FOREVER)
+
+    def draw(self, drawn: tuple[CallDrawn, ...]) -> None:
+        """Note what the call has drawn by now. An amount never falls, because a gate may not know of another's."""
+        by_units = sorted((*self.drawn, *drawn), key=lambda one: one.units)
+        self.drawn = tuple({(one.limit, one.key): one for one in by_units}.values())
 
     def end(self, members: Mapping[str, Any], now: float) -> None:
         """End the task with these members, such as a status and a result."""
@@ -370,14 +377,16 @@ class Claims(msgspec.Struct):
             self.unconfirmed.append(key)
 
 
-def paying(key: str, owner: str) -> Change:
-    """The change that notes that a model is about to be asked for a request. It raises LostClaim."""
+def paying(key: str, owner: str, drawn: tuple[CallDrawn, ...] = ()) -> Change:
+    """The change that notes that a model is about to be asked for a request, which is drawn on the call's limits. It
+    raises LostClaim."""
 
     def change(record: TaskRecord, now: float) -> bool:
         one = record.keys.get(key)
         if not record.is_open or one is None or one.owner != owner:
             raise LostClaim("the task has ended, or another process has taken over its request")
         one.paid = True
+        record.draw(drawn)
         one.claim(owner, now)
         return True
 

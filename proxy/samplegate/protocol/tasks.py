@@ -18,7 +18,7 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.frames import META, TASKS_EXTENSION, Frame
-from samplegate.protocol.outcomes import Reason, SealedDecision
+from samplegate.protocol.outcomes import CallDrawn, Reason, SealedDecision
 from samplegate.protocol.own_tasks import OwnTasks
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ROOTS, Origin
@@ -571,6 +571,7 @@ class Tasks:
             called=None,
             roots=frozenset(roots),
             returned=returned,
+            drawn=record.drawn,
             call_ids=(record.name,),
             session=state.token,
             arguments=params,
@@ -608,6 +609,7 @@ class Tasks:
                     one.give_up()
                     one.decision = decision
                     one.deadline = None if decision.timeout is None else now + decision.timeout
+            record.draw(conclusion.drawn)
             return True
 
         rest = {key: raw for key, raw in task.entries.items() if key not in keys}
@@ -630,7 +632,7 @@ class Tasks:
     def _settle(self, settled: Settled, round: str, tries: int) -> Effects:
         task = self.open[round]
         answers = None if results.is_withdrawn(settled) else results.responses(task.round, settled)
-        keep = _Outcomes(frozenset(task.entries), self._state.token, answers)
+        keep = _Outcomes(frozenset(task.entries), self._state.token, answers, settled.drawn)
 
         def again() -> Effects:
             return self._settle(settled, round, tries - 1) if round in self.open else []
@@ -775,6 +777,7 @@ class _Outcomes(msgspec.Struct):
     keys: frozenset[str]
     owner: str
     answers: Mapping[str, bytes] | tuple[str, Release] | None
+    drawn: tuple[CallDrawn, ...]
     kept: bool = False
 
     def __call__(self, record: TaskRecord, now: float) -> bool:
@@ -783,6 +786,7 @@ class _Outcomes(msgspec.Struct):
         self.kept = record.is_open and len(own) == len(self.keys)
         if not self.kept:
             return False
+        record.draw(self.drawn)
         if self.answers is None:
             for one in own:
                 one.give_up()

@@ -26,7 +26,7 @@ from samplegate.protocol import capabilities
 from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.frames import MODERN
 from samplegate.protocol.identity import LOCAL, Identity
-from samplegate.protocol.outcomes import Reason
+from samplegate.protocol.outcomes import CallDrawn, Reason
 from samplegate.protocol.rawjson import NOT_JSON
 from samplegate.protocol.requests import Offer
 from samplegate.protocol.rounds import Conclusion, Note, Round, TaskStep
@@ -179,12 +179,12 @@ class SessionWiring:
     async def _step(self, step: TaskStep) -> TaskRecord | None:
         return await (self.context.tasks if step.own else self._tasks).step(self._scope, step)
 
-    async def _pay(self, round: Round, key: str) -> None:
+    async def _pay(self, round: Round, key: str, drawn: tuple[CallDrawn, ...]) -> None:
         if round.own:
             step = TaskStep("", round.own, spending(self.state.token), own=True)
         else:
             assert round.task is not None
-            step = TaskStep("", round.task, paying(key, self.state.token))
+            step = TaskStep("", round.task, paying(key, self.state.token, drawn))
         if await self._step(step) is None:
             raise Unavailable("the task is no longer known")
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from samplegate.errors import Unavailable
+from samplegate.protocol.outcomes import CallDrawn
 from samplegate.protocol.own_tasks import HOLD
 from samplegate.protocol.rounds import ForwardRound, Open, Round, Settled
 from samplegate.protocol.task_state import CLAIM
@@ -85,7 +86,7 @@ async def test_a_task_waits_an_hour_for_a_person_and_survives_a_kill() -> None:
 async def test_a_model_is_asked_only_after_the_store_has_noted_it(fault: str | None) -> None:
     paid: list[tuple[str, str]] = []
 
-    async def pay(round: Round, key: str) -> None:
+    async def pay(round: Round, key: str, _drawn: tuple[CallDrawn, ...]) -> None:
         paid.append((round.own, key))
         if fault is not None:
             raise Unavailable(fault)

@@ -8,7 +8,7 @@ import pytest
 
 from samplegate.limits.shared_ledger import SharedLedger
 from samplegate.policy.ledger import Refused, Reserved
-from samplegate.protocol.rounds import CallDrawn
+from samplegate.protocol.outcomes import CallDrawn
 from tests.fakes.limits import ONE, Desk, bucket, daily, one, per
 
 pytestmark = pytest.mark.anyio
