@@ -33,7 +33,12 @@ ACCEPTED: Final = {"action": "accept", "content": {"confirm": True}}
 HANGS: Final = 400.0  # seconds: the same for a crowd
 SLOW: Final = 40.0  # seconds: the bound of what must not hang, on a machine that does nine other things
 T = TypeVar("T")
-ANSWERS: Final = "cases:\n  - {text_contains: edited, answer: to the edited}\n  - {answer: from a model}\n"
+ANSWERS: Final = """
+cases:
+  - {text_contains: edited, answer: to the edited}
+  - {text_contains: slowly, answer: from a slow model, delay: 2s}
+  - {answer: from a model}
+"""
 
 
 def settings(

@@ -400,6 +400,11 @@ class Inflight(msgspec.Struct, eq=False):
         """Whether the gate carries some call on for a task of its own."""
         return any(pending.own for pending in self.asked.values())
 
+    @property
+    def at_server_for_tasks(self) -> bool:
+        """Whether the server works on a call for a task of the gate, or has to confirm answers for one of its own."""
+        return any((pending.own or pending.answers) and pending.round is None for pending in self.asked.values())
+
     def calls(self) -> list[Pending]:
         """The legacy calls during which a server may be asking, oldest first."""
         return [pending for pending in self.wire.values() if pending.call is not None and not pending.modern]

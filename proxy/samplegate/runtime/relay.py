@@ -172,6 +172,11 @@ class Relay:
         self._to_client: ClientEnd = NoClient()
         self._to_server: ServerEnd = NoServer()
 
+    @property
+    def is_storing(self) -> bool:
+        """Whether a step in the store of tasks is under way."""
+        return self._stepping
+
     def connect(self, client: Link, server: Link) -> None:
         """Connect two links with one stream each, with backpressure in both directions."""
         to_client, to_server = connect_writers(client, server)

@@ -119,6 +119,17 @@ class SessionWiring:
             advertised=[name for name in declared if name not in withheld],
         )
 
+    @property
+    def works_for_tasks(self) -> bool:
+        """Whether something is under way that tasks would lose if the gate ended: a model's answer, a call of the gate
+        at the server, or what the store is told of them. A round that waits for a person loses nothing."""
+        rounds = ({one.wait.what for one in round.values() if one.wait is not None} for round in self.rounds.values())
+        return (
+            self.relay.is_storing
+            or self.state.inflight.at_server_for_tasks
+            or any("model" in waits or waits.isdisjoint(("reviewer", "client")) for waits in rounds)
+        )
+
     def swap(self) -> None:
         """Adopt the policy in force after a reload: rounds that begin from now on are decided by it."""
         self._rules = self.context.rules

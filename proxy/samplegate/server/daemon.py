@@ -375,7 +375,13 @@ class Daemon:
         async with anyio.create_task_group() as group:
             for server in self.public.servers.values():
                 group.start_soon(one, server)
+            until = time.monotonic() + seconds
             done = await self.sessions.drain(seconds, linger=LINGER, since=since)
+            while any(server.works_for_tasks() for server in self.public.servers.values()):
+                if time.monotonic() >= until:
+                    done = False
+                    break
+                await anyio.sleep(0.1)
             group.cancel_scope.cancel()
         return done and not cut_off
 

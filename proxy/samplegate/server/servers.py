@@ -230,6 +230,10 @@ class ServerRuntime:
         """Number of client streams with requests under way."""
         return sum(conversation.busy_streams for conversation in self._all)
 
+    def works_for_tasks(self) -> bool:
+        """Whether an end now would lose work for tasks, whose clients do not wait on a stream."""
+        return any(conversation.wiring.works_for_tasks for conversation in self._all)
+
     async def begin(self, identity: Identity) -> ServerConversation:
         """Start a conversation for one legacy session (R119). Raises ConversationRefused."""
         return await self._start(identity, modern=False)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.fakes.daemon import BOUND, Client, client
+from tests.fakes.daemon import BOUND, Client, admin, client
 from tests.fakes.daemon_reviews import ACCEPTED, daemon, form, people, sample
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
@@ -109,6 +109,24 @@ async def test_a_drain_leaves_the_task_to_the_next_process(tmp_path: Path) -> No
         async with people(gate) as ana:
             await ana.decide(verdict="answer", **ACCEPTED)
         assert ACCEPTED == (await ended(c, id))["result"]["structuredContent"]["result"]
+
+
+async def test_a_drain_waits_for_the_model_of_a_task(tmp_path: Path) -> None:
+    sampling = {**TASKS, "sampling": {}}
+    async with daemon(tmp_path, "modern", drain_delay=0) as gate, client(gate, capabilities=sampling) as c:
+        made = await c.modern("tools/call", 1, name="do", arguments={**sample("slowly"), "stateless": True})
+        async with people(gate) as ana:
+            await ana.decide(verdict="approve")
+        async with asyncio.timeout(BOUND):
+            while True:
+                _, status = await admin(gate, "/status", accept="application/json")
+                if '"model"' in status:
+                    break
+                await asyncio.sleep(0.05)
+        assert 0 == await gate.end(signal.SIGTERM)
+    async with daemon(tmp_path, "modern") as gate, client(gate, capabilities=sampling) as c:
+        task = await ended(c, made["result"]["taskId"])
+        assert "from a slow model" in json.dumps(task["result"])
 
 
 # -- before a legacy server: the gate holds the open call
