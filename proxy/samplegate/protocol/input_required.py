@@ -411,7 +411,6 @@ class Exchange:
             session=self.state.token,
             parks=parks,
             arguments=pending.arguments,
-            until=pending.until,
             own=pending.own,
             hold=HOLD if parks and self.own.takes(pending) else None,
         )

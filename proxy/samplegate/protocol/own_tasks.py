@@ -51,7 +51,8 @@ RENEW: Final = 20.0
 AGAIN: Final = 5.0
 """Seconds until a round that was put off, such as by a drain, is reopened."""
 KEPT: Final = 3_600.0
-"""Seconds for which a task is kept after the last moment at which its review can end."""
+"""Seconds for which a task is kept after the last moment at which its first review can end, or after its call was last
+known to run."""
 DAY: Final = 86_400.0
 """Seconds for which a task is kept that holds an open call."""
 POLL: Final = 5_000  # milliseconds
@@ -244,7 +245,7 @@ class OwnTasks:
             record.offer,
         )
         pending.identity, pending.trace, pending.ambient = record.identity, record.trace, record.ambient
-        pending.own, pending.until = id, record.expires - self._state.epoch
+        pending.own = id
         pending.size += len(pending.params or b"")
         self._running[own] = pending
         state = rawjson.dump(record.own.state)
@@ -304,6 +305,7 @@ class OwnTasks:
             own = record.carrier(self._state.token)
             if own is not None:
                 own.claim(own.owner, now)
+                _extend(record, now)
             return own is not None
 
         def then(found: Found) -> Effects:
@@ -488,6 +490,15 @@ class OwnTasks:
         """Clear the state after a side has ended for good."""
         for table in (self._steps, self._running, self._timers):
             table.clear()
+
+
+def _extend(record: TaskRecord, now: float) -> None:
+    """Let a running task live on: what its server asks later may wait for a reviewer, too."""
+    expires = min(now + KEPT, record.created + FOREVER)
+    if expires > record.expires:
+        record.expires = expires
+        ttl = rawjson.dump(int((expires - record.created) * 1000))
+        record.task = rawjson.splice(record.task.encode(), ("ttlMs",), ttl).decode()
 
 
 class _Claim(msgspec.Struct):

@@ -125,8 +125,6 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """The task that the request names; None for other requests."""
     own: str = ""
     """The gate's own task for which the gate carries this call on."""
-    until: float | None = None
-    """The end of that task's ttl, on the session's clock."""
     detaches: bool = False
     """Legacy: whether the call becomes a task of the gate if it has to wait for a reviewer."""
     answers: tuple[str, ...] = ()

@@ -173,6 +173,29 @@ def test_a_task_is_its_callers_alone(method: str) -> None:
     assert [-32602] == [frame["error"]["code"] for frame in to_client(found)]
 
 
+def test_a_running_task_lives_on_for_what_the_server_asks_later() -> None:
+    d = dialogue()
+    out = asked(d)
+    seen = ForwardRound(frozenset(), {"k": _decision()}, "hash", NONCE, expires=d.rows.wall + 600)
+    made = d.done(one(out, Open).round, seen)
+    (task,) = [frame["result"] for frame in to_client(made)]
+    assert 4_200_000 == task["ttlMs"]
+    for _ in range(3):
+        d.rows.wall += 2_000
+        made = d.take(d.session.due(one([e for e in made if isinstance(e, Later)], Later).token))
+    d.rows.wall += 3_500
+    status, _ = get(d, task["taskId"])
+    assert ("working", 9_600_000) == (status["status"], status["ttlMs"])
+
+
+def test_a_review_in_a_later_round_has_its_own_time() -> None:
+    d = dialogue()
+    _, made = created(d, asked(d))
+    (sent,) = to_server(d.settle(made))
+    out = d.server(result(sent["id"], resultType="input_required", inputRequests={"a": ask(form())}))
+    assert [None, None] == [one(effects, Open).round.until for effects in (made, out)]
+
+
 def test_later_questions_for_the_client_are_shown_in_the_task() -> None:
     d = dialogue()
     id, made = created(d, asked(d))
