@@ -99,6 +99,7 @@ async def test_without_an_assertion_tokens_and_sessions_work_as_before(listener:
     assert 401 == (await client(listener.app()).get(f"/v1/reviews/{ID}")).status_code
     page = await client(listener.app()).get("/reviews")
     assert (303, "/reviews/sign-in") == (page.status_code, page.headers["location"])
+    assert "open this page through it" in (await client(listener.app()).get("/reviews/sign-in")).text
 
 
 async def test_a_form_needs_the_token_of_the_person_and_our_origin(listener: Proxied) -> None:
