@@ -420,17 +420,17 @@ class Exchange:
 
     def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
         """Pass on a server's discovery result: without the Tasks extension if tasks do not pass (R108), and with it if
-        calls of this client may become tasks of the gate."""
+        calls may become tasks of the gate: some clients declare tasks only to a server that has them."""
         raw = f.lookup("capabilities")
         if raw is None:
             return None
-        without = raw if self.state.tasks else capabilities.without_tasks_extension(raw)
-        if self.state.tasks and self.state.policy.has_reviews and pending.client.tasks:
-            without = capabilities.with_tasks_extension(raw)
-        if without == raw:
+        offered = raw if self.state.tasks else capabilities.without_tasks_extension(raw)
+        if self.state.tasks and self.state.policy.has_reviews:
+            offered = capabilities.with_tasks_extension(raw)
+        if offered == raw:
             return None
         self.state.inflight.remove(pending)
-        f = with_client_id(pending, f.changed(payload=f.object.changed({"capabilities": without})))
+        f = with_client_id(pending, f.changed(payload=f.object.changed({"capabilities": offered})))
         return [ToClient(pending.stream, f.raw, True, frame=f)]
 
     def due(self, token: str) -> Effects:

@@ -4,6 +4,7 @@ Nothing of the gate is imported here: it is one more program. A scenario is JSON
 url, roots), ``mode`` (for the clients of both eras), ``steps``, ``refuse`` (the client's side says no) and ``content``
 (what it puts into forms). Steps: ``tools``, ``ping``, ``call`` (name, arguments), ``cancel`` (the same; taken back at
 the first progress, or ``when: told`` by a line on stdin), ``resource`` (uri), ``prompt`` (name, arguments), ``hang``.
+Clients that know tasks have ``task`` (a call that becomes one: it writes a line when it has) and ``cancel_task``.
 """
 
 from __future__ import annotations
@@ -222,20 +223,38 @@ class Program:
 
     def session(self, scenario: dict[str, Any], at: Sequence[str]) -> Seen:
         """The client's report. Fails with the whole stderr if the session failed or did not end in time."""
+        self.begin(scenario, at)
+        return self.report()
+
+    def begin(self, scenario: dict[str, Any], at: Sequence[str]) -> None:
+        """Begin a session whose lines are read one by one."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([scenario, list(at)]) + "\n")
         self._process.stdin.flush()
+
+    def line(self) -> str:
+        """The next line of the session: what a step writes, or the report. An empty one if the process has ended."""
         try:
-            line = self._out.get(timeout=WAIT)
+            return self._out.get(timeout=WAIT)
+        except queue.Empty:
+            raise self._hangs() from None
+
+    def report(self) -> Seen:
+        """The client's report, which is the last line of the session."""
+        line = self.line()
+        try:
             # the marker precedes the line, and follows all output of the session's other programs
             said = "".join(iter(lambda: self._said.get(timeout=WAIT), END + "\n" if line else ""))
         except queue.Empty:
-            self.kill()
-            said = "".join(iter(self._said.get, ""))
-            raise AssertionError(f"the session did not end within {WAIT:g} s; on stderr:\n{said[-4000:]}") from None
+            raise self._hangs() from None
         found = json.loads(line) if line else {"broken": "its process ended"}
         assert "broken" not in found, f"the session broke:\n{found['broken']}\non stderr:\n{said[-4000:]}"
         return _seen(found, said)
+
+    def _hangs(self) -> AssertionError:
+        self.kill()
+        said = "".join(iter(self._said.get, ""))
+        return AssertionError(f"nothing came from the session within {WAIT:g} s; on stderr:\n{said[-4000:]}")
 
     def lives(self) -> bool:
         return self._process.poll() is None

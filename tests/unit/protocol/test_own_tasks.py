@@ -27,7 +27,7 @@ from tests.fakes.dialogue import (
     to_client,
     to_server,
 )
-from tests.fakes.task_dialogue import ALL, SCOPE, TaskDialogue
+from tests.fakes.task_dialogue import ALL, EXTENSION, SCOPE, TaskDialogue
 
 ESCALATE: dict[str, Any] = {"name": "people", "effect": "escalate", "reviewer": "ops"}
 YES = {"action": "accept", "content": {"confirm": True}}
@@ -81,6 +81,22 @@ def test_a_call_that_waits_for_a_reviewer_becomes_a_task_and_is_carried_on() -> 
     assert [] == to_client(done)
     status, _ = get(d, id)
     assert ("completed", "done") == (status["status"], status["result"]["content"][0]["text"])
+
+
+@pytest.mark.parametrize("extensions", [{}, {"extensions": {"y": {}}}])
+def test_a_client_learns_that_there_are_tasks_whatever_it_declares_itself(extensions: dict[str, Any]) -> None:
+    """Some declare tasks only in their calls, and only to a server that has them."""
+    d = dialogue()
+    d.client(modern(9, "server/discover", {"elicitation": {}}))
+    found = to_client(d.server(result(9, supportedVersions=["2026-07-28"], capabilities=extensions)))
+    assert {**extensions.get("extensions", {}), **EXTENSION} == found[0]["result"]["capabilities"]["extensions"]
+
+
+def test_without_reviewers_a_server_has_the_tasks_that_it_says() -> None:
+    d = TaskDialogue(FORWARD)
+    d.client(modern(9, "server/discover", ALL))
+    found = to_client(d.server(result(9, supportedVersions=["2026-07-28"], capabilities={})))
+    assert {} == found[0]["result"]["capabilities"]
 
 
 def test_a_client_without_the_extension_carries_its_state_itself() -> None:

@@ -449,7 +449,8 @@ class ModernClient:
         if f.method == DISCOVER:
             if self._is_sent_back(stream, f):
                 return [era_detection.refusal(stream, f)]
-            found = translation.discover_result(hello, tasks=self._may_detach(f))
+            own_tasks = self.state.tasks and self.state.policy.has_reviews
+            found = translation.discover_result(hello, tasks=own_tasks)
             return [ToClient(stream, frames.result(f.id, found), True)]
         if f.method == LISTEN:
             return self._listen(stream, f, hello, now)

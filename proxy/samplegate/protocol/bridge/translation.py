@@ -404,7 +404,8 @@ def server_hello(result: bytes) -> ServerHello:
 
 
 def discover_result(hello: ServerHello, *, tasks: bool) -> bytes:
-    """The result of ``server/discover`` (R53). ``tasks``: whether calls may become tasks of the gate."""
+    """The result of ``server/discover`` (R53). ``tasks``: whether calls may become tasks of the gate, if their client
+    declares tasks in them."""
     offered = capabilities.with_tasks_extension(hello.capabilities) if tasks else hello.capabilities
     parts = [b'"supportedVersions":' + rawjson.dump(MODERN), b'"capabilities":' + offered]
     if hello.instructions is not None:

@@ -1,5 +1,6 @@
 // A client on @modelcontextprotocol/ext-tasks over the TypeScript SDK 2.x: each call may become a task, which the package drives to its end.
-// `cancel_task` starts a task and cancels it. What the SDK cannot send, ext-tasks sends by `rawDispatch`, over the SDK's transport.
+// `task` prints a line when the call has become one, `cancel_task` starts a task and cancels it.
+// What the SDK cannot send, ext-tasks sends by `rawDispatch`, over the SDK's transport.
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { createTaskSessionFromClient } from "@modelcontextprotocol/ext-tasks/client";
@@ -41,8 +42,9 @@ await run((session) => {
         tasks ??= createTaskSessionFromClient(client, { endpointId: "counterpart", rawDispatch: raw(transport), v2RequestFraming, onInputRequest });
         return tasks;
     };
-    const callTool = async ({ name, arguments: given }) => {
+    const callTool = async ({ name, arguments: given }, { tells } = {}) => {
         const execution = await opened().callTool(name, given);
+        if (tells && execution.kind === "task") console.log(JSON.stringify({ task: name }));
         const states = [];
         const { outcome } = await execution.settle({ onEvent: (event) => void (event.type === "task" && states.push(event.task.status)) });
         seen.progress.push([execution.kind, ...new Set(states)]);

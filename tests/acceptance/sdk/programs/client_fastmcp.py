@@ -1,10 +1,11 @@
 """A client on fastmcp 4.1 that declares tasks, because it imports fastmcp_tasks; how it is told what to do stands in
 sessions.py. Runs in the environment fastmcp.
 
-What the scenario says and what is printed stands in `tests/acceptance/sdk/peers.py`. `cancel_task` starts a task,
-cancels it and waits for its end.
+What the scenario says and what is printed stands in `tests/acceptance/sdk/peers.py`. `task` starts a task, prints a
+line, and follows the task to its result. `cancel_task` starts a task, cancels it and waits for its end.
 """
 
+import json
 import os
 from typing import Any
 
@@ -25,12 +26,20 @@ def plain(result: Any) -> dict[str, Any]:
     return {"error": bool(result.is_error), "text": text}
 
 
-async def do(client: Client[Any], step: dict[str, Any]) -> Any:
+async def do(client: Client[Any], step: dict[str, Any], progress: list[Any]) -> Any:
     match step["do"]:
         case "tools":
             return sorted(tool.name for tool in await client.list_tools())
         case "call":
             return plain(await client.call_tool(step["name"], step.get("arguments", {}), raise_on_error=False))
+        case "task":
+            task = await fastmcp_tasks.call_tool_task(
+                client, step["name"], step.get("arguments", {}), raise_on_error=False
+            )
+            print(json.dumps({"task": step["name"]}), flush=True)
+            result = plain(await task.result())
+            progress.append(["task", task.create_result.status, (await task.status()).status])
+            return result
         case "cancel_task":
             task = await fastmcp_tasks.call_tool_task(client, step["name"], step.get("arguments", {}))
             await task.cancel()
@@ -66,7 +75,7 @@ async def session(scenario: dict[str, Any], at: list[str]) -> dict[str, Any]:
         seen["revision"] = client.session.protocol_version
         for step in scenario["steps"]:
             try:
-                seen["results"].append(await do(client, step))
+                seen["results"].append(await do(client, step, seen["progress"]))
             except MCPError as error:
                 failed = {"code": error.error.code, "message": error.error.message, "data": error.error.data}
                 seen["results"].append({"failed": failed})

@@ -115,6 +115,8 @@ async function act(step, { callTool, cancelTask, client }, seen) {
             return "pong";
         case "call":
             return plain(await callTool({ name: step.name, arguments: step.arguments ?? {} }, { onprogress: progressed(seen), timeout: 50000 }));
+        case "task":
+            return plain(await callTool({ name: step.name, arguments: step.arguments ?? {} }, { tells: true }));
         case "resource":
             return (await client.readResource({ uri: step.uri })).contents[0].text;
         case "prompt":

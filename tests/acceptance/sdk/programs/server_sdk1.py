@@ -78,6 +78,34 @@ async def confirm(ctx: Context) -> str:
     return f"{result.action}{data}"
 
 
+ends: list[str] = []
+one_more = anyio.Event()
+
+
+@server.tool()
+async def erase(what: str, ctx: Context) -> str:
+    """Asks a person, and notes how it ended."""
+    global one_more
+    end = "cancelled"
+    try:
+        result = await ctx.elicit(f"Erase {what}?", Confirmation)
+        end = result.action + (f"|{result.data.confirm}|{result.data.reason}" if result.action == "accept" else "")
+    finally:
+        ends.append(f"{what}: {end}")
+        one_more.set()
+        one_more = anyio.Event()
+    return end
+
+
+@server.tool()
+async def erased(at_least: int) -> str:
+    """How the calls of `erase` ended, once so many have: a cancellation may come after the next call."""
+    with anyio.move_on_after(20):
+        while len(ends) < at_least:
+            await one_more.wait()
+    return ", ".join(ends)
+
+
 @server.tool()
 async def open_link(ctx: Context) -> str:
     """Asks a person to open a page."""

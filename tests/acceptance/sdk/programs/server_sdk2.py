@@ -90,6 +90,25 @@ async def confirm(result: Annotated[Confirmation, Resolve(ask_confirm)]) -> str:
     return f"accept|{result.confirm}|{result.reason}"
 
 
+ends: list[str] = []
+
+
+@server.tool()
+async def erase(what: str, ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: asks a person, and notes how it ended."""
+    if not ctx.input_responses:
+        return InputRequiredResult(input_requests={"go": form(f"Erase {what}?")}, request_state=what)
+    end = said(ctx.input_responses["go"])
+    ends.append(f"{ctx.request_state}: {end}")
+    return end
+
+
+@server.tool()
+def erased() -> str:
+    """How the calls of `erase` ended that were carried out."""
+    return ", ".join(ends)
+
+
 @server.tool()
 async def review(subject: str, ctx: Context) -> str | InputRequiredResult:
     """2026-07-28: one round of two questions."""

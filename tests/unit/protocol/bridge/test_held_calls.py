@@ -14,7 +14,7 @@ from samplegate.protocol.task_state import CLAIM
 from samplegate.tasks.store import carry_out
 from tests.fakes.dialogue import FORWARD, ask, form, modern, one, request, result, to_client
 from tests.fakes.streams import CAPABILITIES, Streams, asks, bridge, heard, sent
-from tests.fakes.task_dialogue import ALL, Rows, TaskDialogue
+from tests.fakes.task_dialogue import ALL, EXTENSION, Rows, TaskDialogue
 
 ESCALATE: dict[str, Any] = {"name": "people", "effect": "escalate", "reviewer": "ops"}
 NONCE = bytes(range(12))
@@ -92,6 +92,15 @@ def test_a_decision_in_time_answers_the_call_itself() -> None:
     h.d.settle(pushed)
     assert [] == h.run(h.d.session.due(later.token))
     assert [3] == [stream for stream, _, _ in heard(h.d.server(result(wire, content=[])))]
+
+
+@pytest.mark.parametrize(("rule", "offered"), [(ESCALATE, EXTENSION), (FORWARD, None)])
+def test_a_client_learns_that_there_are_tasks_whatever_it_declares_itself(rule: dict[str, Any], offered: Any) -> None:
+    """Some declare tasks only in their calls, and only to a server that has them."""
+    d = bridge(rule, reviewers={"ops": {}})
+    d.state.tasks = True
+    ((_, found, _),) = heard(d.client(9, asks(7, "server/discover", {CAPABILITIES: {"elicitation": {}}})))
+    assert offered == found["result"]["capabilities"].get("extensions")
 
 
 def test_a_client_without_the_extension_waits() -> None:
