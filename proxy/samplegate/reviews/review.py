@@ -56,6 +56,24 @@ class Edits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     temperature: float | None = None
 
 
+class ReviewUi(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The server's own UI for a form. Its bytes are stored beside the review."""
+
+    uri: str
+    """``ui://...``, as the server named it."""
+    dialect: Literal["sep-3118", "rich"]
+    """The messages that the app understands: those of SEP-3118, or ``ui/notifications/elicitation-context``."""
+    context: Any = None
+    """RICH only: what the server gives its app. Untrusted data."""
+    state: Literal["loading", "ready", "failed"] = "loading"
+    sha256: str = ""
+    """The bytes' SHA-256 in hex, once they have been read."""
+    size: int = 0
+    """Bytes."""
+    problem: str = ""
+    """``failed``: why, without content."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A reviewer's decision. ``answer`` supplies the result.
 
@@ -71,6 +89,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     tell_server: bool = False
     """Whether the server sees the reason."""
+    ui: str = ""
+    """The SHA-256 in hex of the UI that the reviewer was shown; "" if none was."""
 
 
 class Unsent(msgspec.Struct, frozen=True):
@@ -176,6 +196,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
     Later verdicts answer the next identical request.
     """
+    ui: ReviewUi | None = None
+    """The server's own UI, if the rule shows it. It changes only while the review is pending."""
     state: State = "pending"
     verdict: Verdict | None = None
     decided: float | None = None
