@@ -105,8 +105,9 @@ class Ports(msgspec.Struct, frozen=True):
     replay: Replay | None = None
     """Answer a request that a rule forwards, in place of the client, from a cassette; the params are as recorded. It
     returns the result, or the reason for none. None: the client is asked."""
-    wait_long: Callable[[str, bytes], None] | None = None
-    """Tell that a round whose calls become tasks waits for a reviewer, by the round's id, with 12 random bytes."""
+    wait_long: Callable[[str, bytes, float], None] | None = None
+    """Tell that a round whose calls become tasks waits for a reviewer: the round's id, 12 random bytes, and the end of
+    the review in Unix seconds."""
     pay: Callable[[Round, str], Awaitable[None]] | None = None
     """Note that a model is about to be asked for a request of a task, so that no process asks again after a kill.
     Raises Unavailable."""

@@ -248,7 +248,7 @@ async def ask(
                 partial(withdrawn_by_policy, pending, (review,)),
             )
             if pending.round.detaches and pending.ports.wait_long is not None:
-                pending.ports.wait_long(pending.round.id, pending.ports.random(12))
+                pending.ports.wait_long(pending.round.id, pending.ports.random(12), review.expires)
             with pending.waiting(Wait("reviewer", reviewer, pending.ports.clock() + longest)):
                 waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
             pending.held[:] = [held for held in pending.held if held.id != review.id] + (

@@ -53,7 +53,7 @@ AGAIN: Final = 5.0
 KEPT: Final = 3_600.0
 """Seconds for which a task is kept after the last moment at which its review can end."""
 DAY: Final = 86_400.0
-"""Seconds for which a task is kept that holds an open call."""
+"""Seconds for which a task is kept at least that holds an open call, because its server may ask again."""
 POLL: Final = 5_000  # milliseconds
 MAX_RESULT: Final = 16 * 1024 * 1024
 """Bytes of a result that is kept."""
@@ -137,8 +137,9 @@ class OwnTasks:
 
         return self._step(id, then, self._keep(id, lives), record)
 
-    def detach(self, pending: Pending, nonce: bytes) -> Effects:
-        """Answer the open call of a legacy server with a task. The gate holds the call, and keeps its result."""
+    def detach(self, pending: Pending, nonce: bytes, expires: float) -> Effects:
+        """Answer the open call of a legacy server with a task. The gate holds the call, and keeps its result.
+        ``expires``: the end of the review that it waits for, in Unix seconds."""
         nonce = hashlib.sha256(nonce + str(pending.number).encode()).digest()[:NONCE_BYTES]  # one for each call
         record, id = self._record(pending, OwnTask("", held=True), None), self._new_id(pending.caller, nonce)
         inflight = self._state.inflight
@@ -156,7 +157,7 @@ class OwnTasks:
             self._running[pending.id] = pending
             return [made, *self.later(RENEW, lambda: self._renew(pending))]
 
-        return self._step(id, then, self._keep(id, lambda _: DAY), record)
+        return self._step(id, then, self._keep(id, lambda now: max(DAY, expires - now + KEPT)), record)
 
     def _forget(self, id: str) -> Effects:
         def forget(record: TaskRecord, now: float) -> bool:

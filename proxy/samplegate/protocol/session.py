@@ -465,7 +465,7 @@ class Session:
         """Handle a ``Later`` whose delay has elapsed."""
         return self.exchange.own.captured(self.exchange.due(token))
 
-    def wait_long(self, round: str, nonce: bytes) -> Effects:
+    def wait_long(self, round: str, nonce: bytes, expires: float) -> Effects:
         """No effects: see ``ModernClient``."""
         return []
 

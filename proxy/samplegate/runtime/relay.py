@@ -379,9 +379,9 @@ class Relay:
             running.last_progress = now
             self._progress(round, count)
 
-    def wait_long(self, round: str, nonce: bytes) -> None:
+    def wait_long(self, round: str, nonce: bytes, expires: float) -> None:
         """The gate's port: a round waits for a reviewer, so its calls may become tasks."""
-        self.guarded("request.failed", lambda: self.session.wait_long(round, nonce), round=round, door="push")
+        self.guarded("request.failed", lambda: self.session.wait_long(round, nonce, expires), round=round, door="push")
 
     async def beside(self, task: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run a background task. If it raises, the error is logged and ends nothing else."""

@@ -333,7 +333,7 @@ class LegacyClient:
         action = self._later.pop(token, None)
         return self._translator.translate(self._session.due(token)) if action is None else action()
 
-    def wait_long(self, round: str, nonce: bytes) -> Effects:
+    def wait_long(self, round: str, nonce: bytes, expires: float) -> Effects:
         """No effects: see ``ModernClient``."""
         return []
 

@@ -256,7 +256,7 @@ class ModernClient:
         self._handshake = ServerHandshake(state, self._inner, patience)
         self._translator = ServerTranslator(state, self._inner, self._handshake, self._own_answered)
         self._gone = False
-        self._waits: dict[str, tuple[str, bytes]] = {}
+        self._waits: dict[str, tuple[str, bytes, float]] = {}
         """Rounds that wait for a reviewer, by the token of their ``Later``."""
         own = self._inner.exchange.own
         own.translate, own.carries_on = self._as_modern, False
@@ -490,18 +490,19 @@ class ModernClient:
         pending.identity = self.state.identity_on(stream)
         return self._inner.exchange.tasks.request(pending, f, passes=False)
 
-    def wait_long(self, round: str, nonce: bytes) -> Effects:
-        """Handle a round that waits for a reviewer: soon, its calls become tasks. ``nonce``: random, for their IDs."""
+    def wait_long(self, round: str, nonce: bytes, expires: float) -> Effects:
+        """Handle a round that waits for a reviewer: soon, its calls become tasks. ``nonce``: random, for their IDs.
+        ``expires``: the end of the review, in Unix seconds."""
         token = self.state.new_round()
-        self._waits[token] = round, nonce
+        self._waits[token] = round, nonce, expires
         return [Later(HOLD, token)]
 
-    def _detach(self, round: str, nonce: bytes) -> Effects:
+    def _detach(self, round: str, nonce: bytes, expires: float) -> Effects:
         push = self._inner.pushes.open.get(round)
         out: Effects = []
         for pending in [] if push is None else self.state.inflight.still_open(push.calls):
             if pending.detaches and pending.stream != INTERNAL:
-                out += self._inner.exchange.own.detach(pending, nonce)
+                out += self._inner.exchange.own.detach(pending, nonce, expires)
         return out
 
     def _as_modern(self, result: bytes) -> bytes:

@@ -485,9 +485,9 @@ class EraNegotiator:
         self._choice.probe.give_up()
         return self._discovering.not_modern(known=False)
 
-    def wait_long(self, round: str, nonce: bytes) -> Effects:
+    def wait_long(self, round: str, nonce: bytes, expires: float) -> Effects:
         """Handle a round that waits for a reviewer, so that its calls become tasks."""
-        return self._choice.chosen.wait_long(round, nonce)
+        return self._choice.chosen.wait_long(round, nonce, expires)
 
     def task_stepped(self, token: str, found: Found) -> Effects:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""

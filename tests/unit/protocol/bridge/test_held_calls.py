@@ -49,9 +49,9 @@ class Held:
     def pushed(self) -> list[Effect]:
         return self.d.server(request(50, "elicitation/create", **form()))
 
-    def waits(self, pushed: list[Effect]) -> list[Effect]:
-        """The gate says that the round waits for a reviewer, and ``HOLD`` passes."""
-        later = one(self.d.session.wait_long(one(pushed, Open).round.id, NONCE), Later)
+    def waits(self, pushed: list[Effect], expires: float = 0.0) -> list[Effect]:
+        """The gate says that the round waits for a reviewer, whose review expires then, and ``HOLD`` passes."""
+        later = one(self.d.session.wait_long(one(pushed, Open).round.id, NONCE, expires), Later)
         assert HOLD == later.delay
         return self.run(self.d.session.due(later.token))
 
@@ -84,11 +84,19 @@ def test_a_call_that_waits_becomes_a_task_with_the_servers_result() -> None:
     assert "done" == ended["result"]["content"][0]["text"]
 
 
+@pytest.mark.parametrize(("review", "task"), [(900.0, 24), (72 * 3600.0, 73), (8784 * 3600.0, 7 * 24)])
+def test_a_task_outlives_the_review_that_its_call_waits_for(review: float, task: int) -> None:
+    h = Held()
+    h.call()
+    (made,) = created(h.waits(h.pushed(), h.rows.wall + review)).values()
+    assert task * 3600_000 == made["ttlMs"]
+
+
 def test_a_decision_in_time_answers_the_call_itself() -> None:
     h = Held()
     wire = h.call()
     pushed = h.pushed()
-    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE), Later)
+    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE, 0.0), Later)
     h.d.settle(pushed)
     assert [] == h.run(h.d.session.due(later.token))
     assert [3] == [stream for stream, _, _ in heard(h.d.server(result(wire, content=[])))]
@@ -115,7 +123,7 @@ def test_an_answer_while_the_task_is_stored_answers_the_call() -> None:
     h = Held()
     wire = h.call()
     pushed = h.pushed()
-    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE), Later)
+    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE, 0.0), Later)
     steps = h.d.session.due(later.token)
     assert [3] == [stream for stream, _, _ in heard(h.d.server(result(wire, content=[])))]
     assert [] == heard(h.run(steps)), "only one answer"
@@ -179,7 +187,8 @@ def test_two_requests_in_one_call_make_one_task() -> None:
     pushed = [h.pushed(), h.d.server(request(51, "elicitation/create", **form()))]
     nonces = [NONCE, NONCE[::-1]]
     laters = [
-        one(h.d.session.wait_long(one(p, Open).round.id, nonce), Later) for p, nonce in zip(pushed, nonces, strict=True)
+        one(h.d.session.wait_long(one(p, Open).round.id, nonce, 0.0), Later)
+        for p, nonce in zip(pushed, nonces, strict=True)
     ]
     steps = [effect for later in laters for effect in h.d.session.due(later.token)]
     (task,) = created(h.run(steps)).values()
@@ -207,7 +216,7 @@ def test_an_error_with_urls_that_is_being_decided_answers_the_call() -> None:
     h = Held()
     wire = h.call()
     pushed = h.pushed()
-    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE), Later)
+    later = one(h.d.session.wait_long(one(pushed, Open).round.id, NONCE, 0.0), Later)
     link = {"mode": "url", "elicitationId": "e", "url": "https://example.com/", "message": "open"}
     error = {"code": -32042, "message": "open it", "data": {"elicitations": [link]}}
     out = h.d.server({"jsonrpc": "2.0", "id": wire, "error": error})
