@@ -43,9 +43,7 @@ async def test_a_person_of_its_reviewer_sees_it_whole_and_others_do_not_see_it_a
         "/v1/reviews/x",
         "/v1/reviews/rv_%0a",
     ):
-        assert (404, "there is no such review, or you may not see it") == plain(
-            await client(app, OTHER).get(path)
-        )
+        assert (404, "there is no such review, or you may not see it") == plain(await client(app, OTHER).get(path))
     assert [] == (await client(app, OTHER).get("/v1/reviews")).json()["reviews"]
     assert [] == (await client(app, OTHER).get("/v1/reviews", params={"reviewer": "ops"})).json()["reviews"]
 
