@@ -60,9 +60,9 @@ class Endpoint:
         with suppress(ConnectionError, ssl.SSLError):
             await writer.wait_closed()
 
-    async def requests(self, number: int) -> None:
-        """Wait for this many requests."""
-        async with asyncio.timeout(10):
+    async def requests(self, number: int, seconds: float = 10.0) -> None:
+        """Wait for this many requests, at most so long."""
+        async with asyncio.timeout(seconds):
             while len(self.seen) < number:
                 self.came.clear()
                 await self.came.wait()

@@ -21,11 +21,14 @@ RECIPES: Final = (
     "slack-review",
     "two-approvals",
     "chat-notifications",
+    "long-questions",
+    "proxy-sign-in",
     "redaction",
     "model-hints",
     "call-arguments",
     "team-budget",
     "tls-callers",
+    "groups-and-claims",
 )
 """Recipes: each is a page, a policy and its tests in `policies/recipes/`."""
 PAGES: Final = {

@@ -115,7 +115,7 @@ def unauthorized() -> Response:
 
 def not_found() -> Response:
     """404: the review does not exist or belongs to other reviewers. The response does not reveal which."""
-    return problem(404, "there is no such review, or this token may not see it")
+    return problem(404, "there is no such review, or you may not see it")
 
 
 Role: TypeAlias = Literal["viewer", "reviewer", "admin"]
@@ -152,7 +152,7 @@ class Person(msgspec.Struct, frozen=True):
     def undecidable(self, review: Review, now: float) -> str | None:
         """Why this user may not decide a review that they may see; None if they may."""
         if self.role == "viewer":
-            return "this token can view reviews but not decide them"
+            return "you can view reviews but not decide them"
         if self.role == "admin":
             return None
         acts_for = [(name, groups) for name, groups in deciders(review, now) if self.reviewers_among((name,)) != ()]

@@ -62,6 +62,17 @@ class Held:
         return dict(found.get("result", found))
 
 
+def test_a_task_lives_as_long_as_its_call_waits() -> None:
+    h = Held()
+    h.call()
+    out = h.waits(h.pushed())
+    (task,) = created(out).values()
+    for passed in (task["ttlMs"] / 1000 - 1_800, 3_000, 3_000):
+        h.rows.wall += passed
+        out = h.run(h.d.session.due(one(out, Later).token))
+    assert "working" == h.ask("tasks/get", task["taskId"])["status"]
+
+
 def created(effects: list[Effect]) -> dict[int, dict[str, Any]]:
     """The tasks that were created, by the stream of their call."""
     return {stream: line["result"] for stream, line, _ in heard(effects) if line["result"]["resultType"] == "task"}

@@ -43,9 +43,7 @@ async def test_a_person_of_its_reviewer_sees_it_whole_and_others_do_not_see_it_a
         "/v1/reviews/x",
         "/v1/reviews/rv_%0a",
     ):
-        assert (404, "there is no such review, or this token may not see it") == plain(
-            await client(app, OTHER).get(path)
-        )
+        assert (404, "there is no such review, or you may not see it") == plain(await client(app, OTHER).get(path))
     assert [] == (await client(app, OTHER).get("/v1/reviews")).json()["reviews"]
     assert [] == (await client(app, OTHER).get("/v1/reviews", params={"reviewer": "ops"})).json()["reviews"]
 
@@ -206,10 +204,10 @@ async def test_who_may_only_look_decides_nothing_and_others_do_not_learn_of_it()
     asked = await listener.open_review()
     app = listener.app()
     path = f"/v1/reviews/{ID}/verdict"
-    assert (403, "this token can view reviews but not decide them") == plain(
+    assert (403, "you can view reviews but not decide them") == plain(
         await client(app, VIEWER).post(path, json=verdict_body(asked))
     )
-    assert (404, "there is no such review, or this token may not see it") == plain(
+    assert (404, "there is no such review, or you may not see it") == plain(
         await client(app, OTHER).post(path, json=verdict_body(asked))
     )
     assert (401, WRONG) == plain(await client(app).post(path, json=verdict_body(asked)))
