@@ -20,6 +20,12 @@ from tests.paths import PROGRAMS, ROOT
 BOUND: Final = 60.0
 ASKING: Final = str(PROGRAMS / "asking.py")
 HURRIED: Final = str(PROGRAMS / "hurried.py")
+SHORT_CLAIMS: Final = (
+    "-c",
+    "import sys; from samplegate.protocol import task_state; task_state.CLAIM = 1.0;"  # noqa: ISC004 # one program
+    " from samplegate.cli.main import main; sys.exit(main(sys.argv[1:]))",
+)
+"""The program of a gate for which claims of tasks last a second."""
 VERSION: Final = "2026-07-28"
 ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 META: Final = "io.modelcontextprotocol/"

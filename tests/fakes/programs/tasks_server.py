@@ -11,7 +11,12 @@ its task does; the arguments ``ttlMs`` and ``pollIntervalMs`` change the task, a
 - ``notifies``: tells ``notifications/tasks`` of its form and its end, without being subscribed to on stdio.
 - ``completed``, ``failed``, ``cancelled``: the end that the name says. ``round``: a round, and then a task.
 
-Each message becomes a line of JSON in the file LOG: ``method``, ``params``, and over HTTP ``headers``.
+The argument ``hold`` names the place where the server stops in a task, once, so that a test can kill the client there.
+That request is never answered. ``reading`` (HTTP only): before it reads the body of a ``tasks/update``. ``taking``:
+before it takes the answers in one. ``acknowledging``: after that. ``viewing``: in the first ``tasks/get`` after that.
+
+Each message becomes a line of JSON in the file LOG: ``method``, ``params``, and over HTTP ``headers``. Two more lines
+are the server's own: ``held``, where it stopped, and ``ran``, when a task has all its answers and does its work.
 """
 
 from __future__ import annotations
@@ -68,6 +73,15 @@ class Task:
         self.polls = 0
         self.answers: Frame = {}
         self.cancelled = False
+        self.held = False
+
+    def holds(self, place: str) -> bool:
+        """Whether the server stops here now."""
+        if self.held or self.arguments.get("hold") != place:
+            return False
+        self.held = True
+        log({"method": "held", "params": {"taskId": self.id, "place": place}})
+        return True
 
     def head(self, status: str) -> Frame:
         times = {
@@ -186,15 +200,22 @@ def followed(method: str, params: Frame, task: Task, push: Send | None) -> Frame
     """The answer to a request about a known task."""
     if method == "tasks/get":
         task.polls += 1
+        if task.answers and task.holds("viewing"):
+            return None
         return {"result": {"resultType": "complete", **task.view()}}
     if method == "tasks/cancel":
         task.cancelled = task.tool != "never"
-    elif task.tool == "deaf":
+    elif task.tool == "deaf" or task.holds("taking"):
         return None
     elif task.tool == "refuses":
         return error(-32603, "not now")
     else:
+        asked = task.asks()
         task.answers |= params.get("inputResponses", {})
+        if asked and not task.asks():
+            log({"method": "ran", "params": {"taskId": task.id, "answers": task.answers}})
+        if task.holds("acknowledging"):
+            return None
     if task.tool == "notifies":
         tell(task, push)
     return {"result": {"resultType": "complete"}}
@@ -222,6 +243,9 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
+        task = tasks.get(self.headers.get("mcp-name", ""))
+        if self.headers.get("mcp-method") == "tasks/update" and task is not None and task.holds("reading"):
+            time.sleep(3600)
         frame = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         log(frame, {name: self.headers[name] for name in KEPT if name in self.headers})
         if "id" not in frame:

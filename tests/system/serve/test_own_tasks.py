@@ -10,17 +10,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.fakes.daemon import BOUND, Client, admin, client
+from tests.fakes.daemon import BOUND, SHORT_CLAIMS, Client, admin, client
 from tests.fakes.daemon_reviews import ACCEPTED, daemon, form, people, sample
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 TASKS: Final[dict[str, Any]] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
-SHORT: Final = (
-    "-c",
-    "import sys; from samplegate.protocol import task_state; task_state.CLAIM = 1.0;"  # noqa: ISC004 # one program
-    " from samplegate.cli.main import main; sys.exit(main(sys.argv[1:]))",
-)
-"""A gate whose claims last a second."""
 
 
 async def begun(c: Client, text: str, **more: Any) -> str:
@@ -84,14 +78,14 @@ async def test_a_cancelled_task_withdraws_its_review(tmp_path: Path) -> None:
 
 
 async def test_another_gate_finishes_the_task_of_one_that_was_killed(tmp_path: Path) -> None:
-    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+    async with daemon(tmp_path, "modern", program=SHORT_CLAIMS) as gate, client(gate, capabilities=TASKS) as c:
         id = await begun(c, "killed?", stateless=True)
         async with people(gate) as ana:
             review = await ana.pending()
         gate.process.kill()
         await gate.process.wait()
         gate.ending = True
-    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+    async with daemon(tmp_path, "modern", program=SHORT_CLAIMS) as gate, client(gate, capabilities=TASKS) as c:
         async with people(gate) as ana:
             status, _ = await ana.say(review, verdict="answer", **ACCEPTED)
             assert 200 == status
@@ -101,10 +95,10 @@ async def test_another_gate_finishes_the_task_of_one_that_was_killed(tmp_path: P
 
 
 async def test_a_drain_leaves_the_task_to_the_next_process(tmp_path: Path) -> None:
-    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+    async with daemon(tmp_path, "modern", program=SHORT_CLAIMS) as gate, client(gate, capabilities=TASKS) as c:
         id = await begun(c, "drained?", stateless=True)
         assert 0 == await gate.end(signal.SIGTERM)
-    async with daemon(tmp_path, "modern", program=SHORT) as gate, client(gate, capabilities=TASKS) as c:
+    async with daemon(tmp_path, "modern", program=SHORT_CLAIMS) as gate, client(gate, capabilities=TASKS) as c:
         assert "working" == (await c.modern("tasks/get", 2, taskId=id))["result"]["status"]
         async with people(gate) as ana:
             await ana.decide(verdict="answer", **ACCEPTED)
@@ -156,13 +150,13 @@ async def test_an_idle_session_keeps_its_held_call(tmp_path: Path) -> None:
 
 
 async def test_a_held_call_is_never_repeated_after_a_kill(tmp_path: Path) -> None:
-    async with daemon(tmp_path, "legacy", patience="none", program=SHORT) as gate:
+    async with daemon(tmp_path, "legacy", patience="none", program=SHORT_CLAIMS) as gate:
         async with client(gate, capabilities=TASKS) as c:
             id = await begun(c, "held and killed?")
         gate.process.kill()
         await gate.process.wait()
         gate.ending = True
-    again = daemon(tmp_path, "legacy", patience="none", program=SHORT)
+    again = daemon(tmp_path, "legacy", patience="none", program=SHORT_CLAIMS)
     async with again as gate, client(gate, capabilities=TASKS) as c:
         task = await ended(c, id)
         assert ("failed", True) == (task["status"], "has ended" in task["error"]["message"])
