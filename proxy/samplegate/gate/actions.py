@@ -54,6 +54,9 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
             return msgspec.structs.replace(done, outcome=Denied(Reason.TIMEOUT, detail=outcome.detail))
         tried.append(f"{decision.rule}: {outcome.detail}")
         await pending.close()
+        if pending.hold is not None:
+            pending.past_holds.append(pending.hold)
+            pending.hold = None
         pending.verdict = pending.missed = None
         # at each retry the model would be asked again in vain
         pending.comes_back = pending.comes_back and not pending.attempts

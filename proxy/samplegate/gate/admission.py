@@ -46,6 +46,8 @@ class Hold:
         """``counted``: its call was put off, so it already counts as a request."""
         self._compiled, self._ports, self._server, self._counted = compiled, ports, server, counted
         self._begun = self._asked = False
+        self.drawn: list[Draw] = []
+        """What is settled so far."""
         self.replace(reserved, slots)
 
     def replace(self, reserved: Reserved, slots: Slots | None = None) -> None:
@@ -62,6 +64,11 @@ class Hold:
         )
         self._slots = slots
         self.closed = False
+
+    @property
+    def open_draws(self) -> tuple[Draw, ...]:
+        """What is reserved and not settled."""
+        return () if self.closed else (*self._request.draws, *(() if self._try is None else self._try.draws))
 
     def note_warnings(self, reserved: Reserved) -> None:
         """Note the limits that this reservation took past their ``warn_at``."""
@@ -118,6 +125,7 @@ class Hold:
                 await self._settle(reserved, reserved.draws if stays else ())
 
     async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        self.drawn += actual
         with anyio.move_on_after(SETTLING, shield=True):
             await self._ports.settle(reserved, actual)
 

@@ -26,6 +26,7 @@ from samplegate.gate.request import (
     ends_the_call,
     first_ending_key,
     left_open,
+    task_drawn,
     withdraw_rest,
     withdrawn_outcomes,
 )
@@ -91,10 +92,11 @@ class Gate:
                 self._rounds.pop(round.id, None)
                 if self.ports.trace is not None:
                     _end_spans(requests, conclusion)
-        if isinstance(conclusion, Settled) and round.task is None:
-            return conclusion
         # for the gate that gets the retry, or goes on with the task
-        drawn = call_drawn(self.ports, round, requests.values())
+        if round.task is not None:
+            drawn = task_drawn(requests.values())
+        else:
+            drawn = call_drawn(self.ports, round, requests.values()) if isinstance(conclusion, ForwardRound) else ()
         return msgspec.structs.replace(conclusion, drawn=drawn) if drawn else conclusion
 
     async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:

@@ -109,7 +109,7 @@ class Ports(msgspec.Struct, frozen=True):
     """Tell that a round whose calls become tasks waits for a reviewer, by the round's id, with 12 random bytes."""
     pay: Callable[[Round, str, tuple[CallDrawn, ...]], Awaitable[None]] | None = None
     """Note that a model is about to be asked for a request of a task, so that no process asks again after a kill, and
-    what the task's call has drawn on limits per call. Raises Unavailable."""
+    what the request draws on limits per call, at its max cost. Raises Unavailable."""
     reviews: ReviewPort | None = None
     """None without a store for reviews: escalated requests are then Unanswered."""
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None

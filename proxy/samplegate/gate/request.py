@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -59,6 +60,8 @@ class PendingRequest(msgspec.Struct, eq=False):
     """Whether it was acted on: its draws then count."""
     hold: Hold | None = None
     """Its reservation."""
+    past_holds: list[Hold] = msgspec.field(default_factory=list)
+    """Closed reservations, of rules whose timeouts are over."""
     wait: Wait | None = None
     """What it waits for now; None while the gate works on it."""
     acting: Decision | None = None
@@ -221,6 +224,17 @@ def withdraw_rest(requests: Mapping[str, PendingRequest], done: Mapping[str, Don
     """The outcomes, with all others withdrawn if one key ends the call."""
     blocked = next((key for key, one in done.items() if blocks(requests[key].item, one.outcome)), None)
     return dict(done) if blocked is None else {**withdrawn_outcomes(done), blocked: done[blocked]}
+
+
+def task_drawn(requests: Iterable[PendingRequest]) -> tuple[CallDrawn, ...]:
+    """What these requests of a task have drawn on limits per call, with what is still reserved for them."""
+    found = Counter[tuple[str, str]]()
+    for pending in requests:
+        for hold in (*pending.past_holds, *(() if pending.hold is None else (pending.hold,))):
+            for draw in (*hold.drawn, *hold.open_draws):
+                if pending.compiled.limit_specs[draw.limit].per == "call":
+                    found[draw.limit, draw.key] += draw.amount
+    return tuple(CallDrawn(limit, key, units) for (limit, key), units in sorted(found.items()) if units)
 
 
 def call_drawn(ports: Ports, round: Round, requests: Iterable[PendingRequest]) -> tuple[CallDrawn, ...]:

@@ -18,7 +18,7 @@ from samplegate.audit.record import Attempt, Done
 from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.gate.ports import offload
-from samplegate.gate.request import PendingRequest, Wait, call_drawn
+from samplegate.gate.request import PendingRequest, Wait, task_drawn
 from samplegate.policy import cost, redaction
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.deadlines import FALLBACK_TIMEOUT
@@ -112,7 +112,7 @@ class _ModelTries:
         if not (pending.round.task or pending.round.own) or pending.ports.pay is None:
             return None
         try:
-            await pending.ports.pay(pending.round, pending.key, call_drawn(pending.ports, pending.round, [pending]))
+            await pending.ports.pay(pending.round, pending.key, task_drawn([pending]))
         except Unavailable as problem:
             return Unanswered(Reason.ERROR, detail=f"no model was asked: {problem}")
         return None

@@ -135,7 +135,7 @@ class Settled(msgspec.Struct, frozen=True):
 
     releases: Mapping[str, Release]
     drawn: tuple[CallDrawn, ...] = ()
-    """What the call has drawn on limits per call, for a round of a task."""
+    """What the round has drawn on limits per call, for a round of a server's task."""
 
 
 class ForwardRound(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ class ForwardRound(msgspec.Struct, frozen=True):
     policy_hash: str
     nonce: bytes
     drawn: tuple[CallDrawn, ...] = ()
-    """What the call has drawn on limits per call."""
+    """What the call has drawn on limits per call; for a round of a server's task, what the round has drawn."""
     expires: float | None = None
     """When the last of its reviews ends, in Unix seconds."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -79,6 +80,8 @@ class TaskKey(Claimed, omit_defaults=True):
     state: KeyState = "deciding"
     paid: bool = False
     """Whether a model was asked. The answer is lost if the process ends, and no model is asked again."""
+    reserved: tuple[CallDrawn, ...] = ()
+    """What it draws on limits per call at most, until it is known what the model has used."""
     entry: str = ""
     """The request as the client sees it, raw JSON, while the client has to answer."""
     decision: SealedDecision | None = None
@@ -139,7 +142,7 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     ambient: str = ""
     keys: dict[str, TaskKey] = {}
     drawn: tuple[CallDrawn, ...] = ()
-    """What the call has drawn on limits per call, at whatever gate."""
+    """What the task's requests have drawn on limits per call, at whatever gate, without ``TaskKey.reserved``."""
     ended: str = ""
     """The end that the gate gave the task, as members in raw JSON. It counts, whatever the server says later."""
     cancelled: bool = False
@@ -168,9 +171,13 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
         self.expires = now + FOREVER if ttl is None else min(self.created + ttl, now + FOREVER)
 
     def draw(self, drawn: tuple[CallDrawn, ...]) -> None:
-        """Note what the call has drawn by now. An amount never falls, because a gate may not know of another's."""
-        by_units = sorted((*self.drawn, *drawn), key=lambda one: one.units)
-        self.drawn = tuple({(one.limit, one.key): one for one in by_units}.values())
+        """Add what requests of the task have drawn on limits per call."""
+        self.drawn = _sums((*self.drawn, *drawn))
+
+    def drawn_for(self, owner: str) -> tuple[CallDrawn, ...]:
+        """What the call has drawn, for this session, whose own reservations are in its accounts already."""
+        others = (one.reserved for one in self.keys.values() if one.owner != owner)
+        return _sums((*self.drawn, *(drawn for reserved in others for drawn in reserved)))
 
     def end(self, members: Mapping[str, Any], now: float) -> None:
         """End the task with these members, such as a status and a result."""
@@ -185,6 +192,14 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     def size(self) -> int:
         """Bytes of what is kept for its requests."""
         return sum(len(key) + len(one.entry) + len(one.response) for key, one in self.keys.items())
+
+
+def _sums(drawn: Iterable[CallDrawn]) -> tuple[CallDrawn, ...]:
+    """The sum for each account."""
+    units = Counter[tuple[str, str]]()
+    for one in drawn:
+        units[one.limit, one.key] += one.units
+    return tuple(CallDrawn(limit, key, amount) for (limit, key), amount in units.items())
 
 
 Change: TypeAlias = Callable[[TaskRecord, float], bool]
@@ -342,7 +357,7 @@ class Claims(msgspec.Struct):
             elif known.digest != found:
                 self.fault = "the server changed a request under the same key"
             elif now >= known.until:
-                self._continue(key, known, now)
+                self._continue(record, key, known, now)
         if record.size() > MAX_TASK_BYTES:
             self.fault = f"the server's open requests use more than {MAX_TASK_BYTES // 2**20} MiB"
         if self.fault:
@@ -361,7 +376,7 @@ class Claims(msgspec.Struct):
         made.claim(self.owner, now)
         self.new.append(key)
 
-    def _continue(self, key: str, known: TaskKey, now: float) -> None:
+    def _continue(self, record: TaskRecord, key: str, known: TaskKey, now: float) -> None:
         """Continue with a key whose process has not renewed its claim."""
         if known.owner == self.owner and key in self.running:
             known.claim(self.owner, now)
@@ -370,6 +385,8 @@ class Claims(msgspec.Struct):
             self.new.append(key)
             if known.paid:
                 self.again.append(key)
+                record.draw(known.reserved)
+                known.reserved = ()
         elif known.state == "answering":  # the client's answer is lost, and it has not been confirmed to the client
             known.state = "shown"
         elif known.state == "answered":
@@ -378,15 +395,14 @@ class Claims(msgspec.Struct):
 
 
 def paying(key: str, owner: str, drawn: tuple[CallDrawn, ...] = ()) -> Change:
-    """The change that notes that a model is about to be asked for a request, which is drawn on the call's limits. It
-    raises LostClaim."""
+    """The change that notes that a model is about to be asked for a request, and what that draws on limits per call at
+    most. It raises LostClaim."""
 
     def change(record: TaskRecord, now: float) -> bool:
         one = record.keys.get(key)
         if not record.is_open or one is None or one.owner != owner:
             raise LostClaim("the task has ended, or another process has taken over its request")
-        one.paid = True
-        record.draw(drawn)
+        one.paid, one.reserved = True, drawn
         one.claim(owner, now)
         return True
 

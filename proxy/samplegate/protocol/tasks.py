@@ -571,7 +571,7 @@ class Tasks:
             called=None,
             roots=frozenset(roots),
             returned=returned,
-            drawn=record.drawn,
+            drawn=record.drawn_for(state.token),
             call_ids=(record.name,),
             session=state.token,
             arguments=params,
@@ -787,6 +787,8 @@ class _Outcomes(msgspec.Struct):
         if not self.kept:
             return False
         record.draw(self.drawn)
+        for one in own:
+            one.reserved = ()
         if self.answers is None:
             for one in own:
                 one.give_up()
