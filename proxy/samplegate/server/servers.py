@@ -177,6 +177,9 @@ class ServerRuntime:
         self._locks: dict[Key, anyio.Lock] = {}
         self._unaware: set[ServerConversation] = set()
         """Shared conversations that began before any evidence that the server prefers the legacy eras."""
+        self._undeclared: set[str] = set()
+        """Callers whose latest ``server/discover`` declared no modern extension, and went to a conversation that
+        prefers the legacy eras."""
         self._evidence = EvidenceStore(
             settings.name,
             key_of(settings.name, settings.argv, settings.url),
@@ -251,17 +254,20 @@ class ServerRuntime:
 
     def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
         """Whether a frame goes to a conversation that prefers the legacy eras; never for a client with a modern
-        extension.
+        extension, except one that discovered the server without it: some declare tasks only in their calls, if the
+        server has them, and the gate may have offered its own.
 
         The preference applies from a client's next connection. In the modern era, that is its next ``server/discover``,
         or the first request after the present conversation has ended.
         """
-        if (
-            self.settings.protocol != "auto"
-            or not self._evidence.evidence.prefers_legacy
-            or _has_modern_extension(frame)
-        ):
+        if self.settings.protocol != "auto" or not self._evidence.evidence.prefers_legacy:
             return False
+        declares = _has_modern_extension(frame)
+        if frame.method == DISCOVER:
+            (self._undeclared.discard if declares else self._undeclared.add)(caller)
+        if declares:
+            bridged = self._shared.get(Key(caller, True))
+            return caller in self._undeclared and bridged is not None and not bridged.over
         begun = self._shared.get(key)
         goes_on = begun in self._unaware and not begun.over and frame.method != DISCOVER if begun is not None else False
         return not goes_on or Key(caller, True) in self._shared
@@ -301,6 +307,8 @@ class ServerRuntime:
     def _forget(self, key: Key, conversation: ServerConversation) -> None:
         if self._shared.get(key) is conversation:
             del self._shared[key]
+            if key.prefers_legacy:
+                self._undeclared.discard(key.caller)
 
     async def _start(self, identity: Identity, *, modern: bool, prefers_legacy: bool = False) -> ServerConversation:
         self._check()

@@ -129,6 +129,22 @@ async def test_the_daemon_learns_for_the_next_connection_of_each_client(tmp_path
 
 
 @pytest.mark.anyio
+async def test_a_client_that_declares_tasks_only_in_its_calls_stays_in_the_version_of_its_discovery(
+    tmp_path: Path,
+) -> None:
+    reviewed = "  - {name: people, match: {kind: elicitation}, effect: escalate, reviewer: ops}\nreviewers: {ops: {}}\n"
+    async with serving(tmp_path, "--settings", settings(tmp_path, ANSWERS + reviewed)) as gate, client(gate) as c:
+        assert -32600 == (await push(c))["error"]["code"]
+        await gate.said(WARNING)
+        found = (await c.modern("server/discover"))["result"]
+        assert {f"{META}tasks": {}} == found["capabilities"]["extensions"], "so the client declares them in its calls"
+        c.capabilities = {"extensions": {f"{META}tasks": {}}}
+        assert "from the policy" == text(await push(c, 2))
+        assert -32602 == (await c.modern("tasks/get", 3, taskId="unknown"))["error"]["code"]
+        assert "from the policy" == text(await push(c, 4))
+
+
+@pytest.mark.anyio
 async def test_the_daemon_bridges_a_pinned_client_to_a_server_that_is_set_to_legacy(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, "--settings", settings(tmp_path, ANSWERS, protocol="legacy")) as gate,
