@@ -83,6 +83,8 @@ class NegotiationState:
         """The server's error for it, while the server is probed for the modern era."""
         self.found = Eras()
         """The probe's finding, kept once the server has confirmed it."""
+        self.known_legacy = False
+        """While a bridge opens the server: whether it is known to be spoken to in a legacy era."""
         self.probe = Probe(state, patience)
         self.take = take
         self._maps_ids = state.maps_ids
@@ -337,7 +339,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         if not choice.waiting.held:  # a client that was refused may start again, in the server's era
             choice.restart()
             return out
-        choice.phase = "greeting"
+        choice.phase, choice.known_legacy = "greeting", known
         choice.chosen = ModernClient(choice.state, is_sent_back=choice.is_sent_back)
         return out + choice.replayed()
 
@@ -583,6 +585,8 @@ class EraNegotiator:
         """Process a client's frame during the negotiation."""
         if self._again.is_meant(stream, f):
             return self._again.begin(stream, f, now)
+        if self.phase == "greeting" and self._choice.known_legacy and self._choice.is_sent_back(stream, f):
+            return [era_detection.refusal(stream, f)]
         if self.phase == "greeting" or f.kind in ("result", "error"):
             return self._choice.chosen.frame("client", stream, f, now)
         if f.method == CANCELLED and (id := request_id(f)) is not None and self._choice.waiting.remove(stream, id):

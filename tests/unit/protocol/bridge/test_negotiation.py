@@ -466,6 +466,15 @@ class TestSentBack:
         out = d.client(1, asks(1, "tools/call", {CAPABILITIES: {"sampling": {}}}, name="x"))
         assert ["initialize"] == [line["method"] for line in sent(out)]
         discover = asks("d", "server/discover", {CAPABILITIES: {"sampling": {}}})
+        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(d.client(2, discover))], "it is known"
+        d.server(result(sent(out)[0]["id"], **WELCOME))
+        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(d.client(3, discover))]
+
+    def test_while_it_is_not_known_whether_the_server_is_older_each_discover_waits(self) -> None:
+        d = self.scene(FORWARD, known=Eras())
+        discover = asks("d", "server/discover", {CAPABILITIES: {"sampling": {}}})
+        out = d.due(d.client(1, asks(1, "tools/call", {CAPABILITIES: {"sampling": {}}}, name="x")))
+        assert ["initialize"] == [line["method"] for line in sent(out)]
         assert [] == d.client(2, discover)
         opened = d.server(result(sent(out)[0]["id"], **WELCOME))
         assert [(2, -32601)] == [(stream, line["error"]["code"]) for stream, line, _ in heard(opened)]
