@@ -521,7 +521,7 @@ class Exchange:
             else {key: raw for key, raw in asked.entries.items() if key in conclusion.keys or key in asked.round.roots}
         )
         if pending.own:
-            return self.own.put_off(pending, state, asks)
+            return self.own.put_off(pending, state, asks, conclusion.expires)
         if becomes_task:
             return self.own.create(pending, state, conclusion)
         return [ToClient(pending.stream, results.input_required(pending.id, asks, state), True)]

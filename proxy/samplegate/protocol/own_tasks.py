@@ -368,8 +368,9 @@ class OwnTasks:
             return []
         return [Note("call.failed", {"server": self._state.server, "method": "tools/call", "fault": found})]
 
-    def put_off(self, pending: Pending, sealed: str, asks: dict[str, bytes]) -> Effects:
-        """Keep the state of a round of a task that was put off again, or that asks the client (``asks``)."""
+    def put_off(self, pending: Pending, sealed: str, asks: dict[str, bytes], expires: float | None) -> Effects:
+        """Keep the state of a round of a task that was put off again, or that asks the client (``asks``). ``expires``:
+        when the last of its reviews ends, in Unix seconds."""
         self._running.pop(pending.id, None)
 
         def keep(record: TaskRecord, now: float) -> bool:
@@ -382,6 +383,7 @@ class OwnTasks:
             own.state, own.sent = sealed, False
             own.asks, own.replies = {key: raw.decode() for key, raw in asks.items()}, {}
             own.give_up()
+            _extend(record, now if expires is None else expires)
             return True
 
         def then(found: Found) -> Effects:
@@ -492,9 +494,9 @@ class OwnTasks:
             table.clear()
 
 
-def _extend(record: TaskRecord, now: float) -> None:
-    """Let a running task live on: what its server asks later may wait for a reviewer, too."""
-    expires = min(now + KEPT, record.created + FOREVER)
+def _extend(record: TaskRecord, until: float) -> None:
+    """Let a task live on after its call, or the review of a later round, was still under way at this time."""
+    expires = min(until + KEPT, record.created + FOREVER)
     if expires > record.expires:
         record.expires = expires
         ttl = rawjson.dump(int((expires - record.created) * 1000))

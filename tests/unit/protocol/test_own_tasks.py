@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec.structs
 import pytest
 
 from samplegate.errors import Unavailable
@@ -202,6 +203,24 @@ def test_a_running_task_lives_on_for_what_the_server_asks_later() -> None:
     d.rows.wall += 3_500
     status, _ = get(d, task["taskId"])
     assert ("working", 9_600_000) == (status["status"], status["ttlMs"])
+
+
+@pytest.mark.parametrize(("days", "ttl"), [(1, 25 * 3_600_000), (8, 7 * 24 * 3_600_000)])
+def test_a_task_outlives_the_review_of_a_later_round_that_is_put_off(days: int, ttl: int) -> None:
+    """Such as by a drain. Another gate goes on only when its client asks."""
+    d = dialogue()
+
+    def put_off(key: str, out: list[Effect], seconds: float) -> list[Effect]:
+        seen = {key: msgspec.structs.replace(_decision(), decision_id=f"d-{key}")}
+        conclusion = ForwardRound(frozenset(), seen, "hash", NONCE, expires=d.rows.wall + seconds)
+        return d.done(one(out, Open).round, conclusion)
+
+    made = put_off("k", asked(d), 600)
+    (task,) = [frame["result"] for frame in to_client(made)]
+    (sent,) = to_server(d.settle(made))
+    later = {"a": ask(form())}
+    put_off("a", d.server(result(sent["id"], resultType="input_required", inputRequests=later)), days * 86_400)
+    assert ttl == get(d, task["taskId"])[0]["ttlMs"]
 
 
 def test_a_review_in_a_later_round_has_its_own_time() -> None:
