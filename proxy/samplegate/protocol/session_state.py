@@ -400,8 +400,9 @@ class Inflight(msgspec.Struct, eq=False):
 
     @property
     def at_server_for_tasks(self) -> bool:
-        """Whether the server works on a call for a task of the gate, or has to confirm answers for one of its own."""
-        return any((pending.own or pending.answers) and pending.round is None for pending in self.asked.values())
+        """Whether the server works on a call for a task of the gate. Answers that it has to confirm do not count: they
+        are stored, and sent again."""
+        return any(pending.own and pending.round is None for pending in self.asked.values())
 
     def calls(self) -> list[Pending]:
         """The legacy calls during which a server may be asking, oldest first."""

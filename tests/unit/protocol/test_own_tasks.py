@@ -283,6 +283,7 @@ def test_a_call_that_was_with_the_server_is_not_repeated_by_another_gate() -> No
     d = dialogue()
     id, made = created(d, asked(d))
     d.settle(made)
+    assert d.session.state.inflight.at_server_for_tasks, "so a gate that ends waits for it"
     other = dialogue(rows=d.rows, token="other")
     other.rows.wall += CLAIM
     status, out = get(other, id)

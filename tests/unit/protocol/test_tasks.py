@@ -96,6 +96,14 @@ def test_a_key_is_decided_once_for_life() -> None:
     assert [] == sent(again, "tasks/update"), "the answer is on its way"
 
 
+def test_a_gate_that_ends_need_not_wait_for_a_server_to_confirm_answers() -> None:
+    """They are stored, and sent again. Some servers never confirm."""
+    d = TaskDialogue(ANSWER)
+    d.create()
+    assert sent(d.settle(d.poll(asks={"k": ask(form())})), "tasks/update")
+    assert not d.session.state.inflight.at_server_for_tasks
+
+
 def test_all_new_keys_of_a_snapshot_are_decided_together() -> None:
     d = TaskDialogue(ALLOW, ANSWER)
     d.create()
