@@ -50,22 +50,34 @@ def offer(
     revision: str,
     client: ClientCapabilities,
     call: Call | None,
+    page: bool = False,
 ) -> Offer:
     """The capabilities that reachable rules can allow, answer, escalate, forward or decline.
 
     ``call`` None gives the union over all calls and none: in the legacy era, and in the modern one outside CALLS.
+    ``page``: whether reviewers have a page, which can show a server's own UI.
     """
     who = Asker(server, caller, era, call)
     modes = has_modes(revision)
     finer = modes and not _plain(compiled, server)
     tools = finer and _reached(compiled, who, "sampling with tools", client, {"client", "gate"})
+    form = has_elicitation(revision) and _reached(compiled, who, "elicitation by form", client, {"client", "gate"})
     return Offer(
         sampling=tools or _reached(compiled, who, "sampling", client, {"client", "gate"}),
         sampling_tools=tools,
         sampling_context=finer and client.sampling_context and _reached_by_client(compiled, who, client),
-        form=has_elicitation(revision) and _reached(compiled, who, "elicitation by form", client, {"client", "gate"}),
+        form=form,
         url=modes and _reached(compiled, who, "elicitation by url", client, {"client", "gate"}),
+        ui=form and _shows_ui(compiled, who, client, page=page),
     )
+
+
+def _shows_ui(compiled: CompiledPolicy, who: Asker, client: ClientCapabilities, *, page: bool) -> bool:
+    """Whether somebody may see the server's own UI of a form: a client that declares it, or a reviewer."""
+    if client.ui and _reached(compiled, who, "elicitation by form", client, {"client"}):
+        return True
+    rules = (rule for rule, _ in _reachable(compiled, who, "elicitation by form")) if page else ()
+    return any(isinstance(rule, EscalateRule) and rule.ui == "show" for rule in rules)
 
 
 def offer_to(compiled: CompiledPolicy, origin: Origin, client: ClientCapabilities) -> Offer:
@@ -428,12 +440,23 @@ class SessionRules(msgspec.Struct, frozen=True, eq=False):
     """A compiled policy in the form that sessions need (``session_state.SessionPolicy``)."""
 
     compiled: CompiledPolicy
+    page: bool = False
+    """Whether reviewers have a page, which can show a server's own UI."""
 
     def offer(
         self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
     ) -> Offer:
         """``offer``."""
-        return offer(self.compiled, server=server, caller=caller, era=era, revision=revision, client=client, call=call)
+        return offer(
+            self.compiled,
+            server=server,
+            caller=caller,
+            era=era,
+            revision=revision,
+            client=client,
+            call=call,
+            page=self.page,
+        )
 
     def remedies(
         self, *, server: str, caller: str, era: Era, call: Call | None, withheld: Sequence[str]
@@ -455,6 +478,11 @@ class SessionRules(msgspec.Struct, frozen=True, eq=False):
             isinstance(rule, EscalateRule) or (isinstance(rule, AllowRule) and rule.review_answer is not None)
             for rule in rules
         )
+
+    def cuts_ui(self, server: str) -> bool:
+        """Whether the policy's ``servers.NAME.ui_forward`` is ``cut``."""
+        peer = self.compiled.policy.servers.get(server)
+        return peer is not None and peer.ui_forward == "cut"
 
     def extends_on_progress(self, server: str) -> bool:
         """The policy's ``servers.NAME.extends_on_progress``."""

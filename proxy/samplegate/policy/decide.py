@@ -233,7 +233,8 @@ def _escalate(compiled: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Fea
         )
     if not facts.is_url and isinstance(form := facts.form, NotFlat):
         return Infeasible(f"the form is not flat: {form.why}")  # T16: a reviewer could not fill it in
-    return Feasible(Escalated(rule.reviewer, None, timeout, late), f"reviewer {short_value(rule.reviewer)}")
+    shows = rule.ui == "show" and not facts.is_url
+    return Feasible(Escalated(rule.reviewer, None, timeout, late, ui=shows), f"reviewer {short_value(rule.reviewer)}")
 
 
 def _allow(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> Feasible | Infeasible:

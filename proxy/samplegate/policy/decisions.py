@@ -61,6 +61,8 @@ class Escalated(msgspec.Struct, frozen=True):
     """Seconds for which a verdict can be used after it was given."""
     why: str = ""
     """Why no model can be called."""
+    ui: bool = False
+    """Whether the page shows the server's own UI for the form."""
 
 
 class DenyAs(msgspec.Struct, frozen=True):

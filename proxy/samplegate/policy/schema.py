@@ -588,6 +588,10 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
         Show,
         Meta(description="How much content the reviewer's webhook or command gets. The page shows everything."),
     ] = "redacted"
+    ui: Annotated[
+        Literal["show", "hide"],
+        Meta(description="Forms: whether the review page shows the server's own UI, in a sandbox."),
+    ] = "hide"
     review_answer: Annotated[
         str | None, Meta(description="Sampling: the reviewer who sees the model's answer before the server does.")
     ] = None
@@ -686,6 +690,10 @@ class Server(Peer, frozen=True):
     explain_to_server: Annotated[
         bool, Meta(description="For development: errors to the server include the rule and the reason.")
     ] = False
+    ui_forward: Annotated[
+        Literal["pass", "cut"],
+        Meta(description="Whether forms that are forwarded to the client keep `params.ui` (RICH elicitation)."),
+    ] = "pass"
     plain_sampling: Annotated[
         bool,
         Meta(

@@ -34,7 +34,9 @@ MAX_DECLARED: Final = 64 * 1024
 _CAPABILITIES: Final = frozenset({"sampling", "elicitation", "roots", "tasks", "extensions", "experimental"})
 _SUB: Final = frozenset({"tools", "context"})
 _MODES: Final = frozenset({"form", "url"})
-_EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
+_EXTENSIONS: Final = frozenset({TASKS_EXTENSION, UI_EXTENSION})
+_UI: Final = frozenset({"elicitation", "mimeTypes"})
+UI_MIME_TYPE: Final = "text/html;profile=mcp-app"
 
 
 def declared_by(raw: bytes | None) -> ClientCapabilities:
@@ -53,6 +55,8 @@ def declared_by(raw: bytes | None) -> ClientCapabilities:
     sub = {} if sampling is None else _plain(sampling, _SUB)
     extensions = _object(raw, "extensions") or b"{}"
     _plain(extensions, _EXTENSIONS)
+    ui = _object(extensions, UI_EXTENSION) or b"{}"
+    _plain(ui, _UI)
     return ClientCapabilities(
         sampling=sampling is not None,
         sampling_tools="tools" in sub,
@@ -61,6 +65,7 @@ def declared_by(raw: bytes | None) -> ClientCapabilities:
         url="url" in modes,
         roots="roots" in at,
         tasks=_object(extensions, TASKS_EXTENSION) is not None,
+        ui=_object(ui, "elicitation") is not None,
     )
 
 
@@ -87,6 +92,7 @@ def rewrite(
     text = raw if raw is not None and raw[:1] == b"{" else b"{}"
     text = _sampling(text, client, offer, revision)
     text = _elicitation(text, client, offer, revision)
+    text = _ui(text, client, offer)
     text = _legacy_tasks(text)
     return text if tasks and client.tasks else without_tasks_extension(text)
 
@@ -112,6 +118,18 @@ def _elicitation(text: bytes, client: ClientCapabilities, offer: Offer, revision
         return splice(text, ("elicitation",), b"{}")
     parts = [b'"form":{}'] * offer.form + [b'"url":{}'] * url
     return splice(text, ("elicitation",), b"{" + b",".join(parts) + b"}")
+
+
+def _ui(text: bytes, client: ClientCapabilities, offer: Offer) -> bytes:
+    """Declare the server's own UI in forms (SEP-3118), or remove this part of the UI extension."""
+    if client.ui == offer.ui:
+        return text
+    if not offer.ui:
+        return splice(text, ("extensions", UI_EXTENSION, "elicitation"), None)
+    extensions = _object(text, "extensions") or b"{}"
+    ui = _object(extensions, UI_EXTENSION) or b'{"mimeTypes":["' + UI_MIME_TYPE.encode() + b'"]}'
+    ui = splice(ui, ("elicitation",), b"{}")
+    return splice(text, ("extensions",), splice(extensions, (UI_EXTENSION,), ui))
 
 
 def _legacy_tasks(text: bytes) -> bytes:

@@ -518,7 +518,13 @@ class Exchange:
         asks = (
             {}
             if parked
-            else {key: raw for key, raw in asked.entries.items() if key in conclusion.keys or key in asked.round.roots}
+            else {
+                key: server_requests.entry_for_client(
+                    raw, pending.client, cut=self.state.policy.cuts_ui(self.state.server)
+                )
+                for key, raw in asked.entries.items()
+                if key in conclusion.keys or key in asked.round.roots
+            }
         )
         if pending.own:
             return self.own.put_off(pending, state, asks, conclusion.expires)

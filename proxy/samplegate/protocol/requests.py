@@ -10,6 +10,7 @@ be forwarded, but the gate never answers it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,6 +22,8 @@ from samplegate.protocol.strictjson import JsonFault, decode, plain_name, quoted
 from samplegate.urls import requested_url_error
 
 Kind: TypeAlias = Literal["sampling", "elicitation"]
+Dialect: TypeAlias = Literal["sep-3118", "rich"]
+"""How a host and a server's app talk: SEP-3118, or the notifications of RICH elicitation."""
 
 
 SAMPLING: Final = "sampling/createMessage"
@@ -36,6 +39,8 @@ class Offer(msgspec.Struct, frozen=True):
     sampling_context: bool = False
     form: bool = False
     url: bool = False
+    ui: bool = False
+    """Whether forms may name the server's own UI (SEP-3118)."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -95,6 +100,39 @@ class ElicitationRequest(msgspec.Struct, frozen=True):
 Request: TypeAlias = SamplingRequest | ElicitationRequest
 
 
+class UiRef(msgspec.Struct, frozen=True):
+    """The server's own UI, as a form names it."""
+
+    uri: str
+    """``ui://HOST/...``: a resource of the same server."""
+    dialect: Dialect
+    context: Any = None
+    """RICH only: what the server gives its app. Untrusted data."""
+
+
+MAX_UI_URI: Final = 2048  # characters
+_ui_uri: Final = re.compile(r"ui://[A-Za-z0-9._~%-]+(?:[/?][!-~]*)?")
+
+
+def ui_of(params: Mapping[str, Any]) -> UiRef | None:
+    """The UI that a form names: in ``_meta.ui.resourceUri`` (SEP-3118), else in ``ui.uri`` (RICH).
+
+    None without a valid one: a host then shows its own form.
+    """
+    named = _uri_in(params.get("_meta"), "ui", "resourceUri")
+    if named is not None:
+        return UiRef(named, "sep-3118")
+    own = _uri_in(params, "ui", "uri")
+    return None if own is None else UiRef(own, "rich", params["ui"].get("context"))
+
+
+def _uri_in(node: object, *path: str) -> str | None:
+    for name in path:
+        node = node.get(name) if isinstance(node, dict) else None
+    is_uri = isinstance(node, str) and len(node) <= MAX_UI_URI and _ui_uri.fullmatch(node) is not None
+    return node if is_uri and isinstance(node, str) else None
+
+
 class BadRequest(msgspec.Struct, frozen=True):
     """An invalid request that no rule sees, as the JSON-RPC error that the specification names."""
 
@@ -117,6 +155,8 @@ class ClientCapabilities(msgspec.Struct, frozen=True):
     roots: bool = False
     tasks: bool = False
     """The Tasks extension of 2026-07-28."""
+    ui: bool = False
+    """Forms with the server's own UI (SEP-3118)."""
 
 
 MAX_MESSAGES: Final = 10_000  # a year's chat; all messages are checked in one go

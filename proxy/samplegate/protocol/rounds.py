@@ -12,7 +12,7 @@ import msgspec
 
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.outcomes import CallDrawn, Outcome, Reason, SealedDecision
-from samplegate.protocol.requests import SAMPLING, BadRequest, ClientCapabilities, Origin, Request
+from samplegate.protocol.requests import SAMPLING, BadRequest, ClientCapabilities, Origin, Request, UiRef
 from samplegate.protocol.task_state import Change, TaskRecord
 
 PARKS: Final = 9
@@ -43,6 +43,8 @@ class Item(msgspec.Struct, frozen=True):
     """``unasked`` only: the client's answer."""
     refused: Reason | None = None
     """Set if the session refuses the request whatever the policy; the request is then only recorded."""
+    ui: UiRef | None = None
+    """The server's own UI for a form, if it may name one."""
 
     @property
     def kind(self) -> Literal["sampling", "elicitation"]:

@@ -24,11 +24,14 @@ from samplegate.protocol.requests import (
     SAMPLING,
     BadRequest,
     Call,
+    ClientCapabilities,
     ElicitationRequest,
     Offer,
     Origin,
     Request,
+    UiRef,
     parse,
+    ui_of,
 )
 from samplegate.protocol.rounds import (
     ClientReply,
@@ -77,7 +80,34 @@ _TYPES: Final = frozenset({INPUT_REQUIRED, "complete", "task"})
 def item(method: str, params: bytes | None, origin: Origin, offer: Offer) -> Item:
     """One request, parsed; ``offered``: its kind, mode and sub-capability were declared (R8, R31, R61)."""
     parsed = parse(method, params, origin)
-    return Item(method, params, parsed, _offered(method, parsed, offer))
+    return Item(method, params, parsed, _offered(method, parsed, offer), ui=_ui(parsed, offer))
+
+
+def _ui(request: Request | BadRequest, offer: Offer) -> UiRef | None:
+    """The UI of a form. SEP-3118 allows one only to a server to which it was declared; RICH has no negotiation."""
+    if not isinstance(request, ElicitationRequest) or request.mode != "form":
+        return None
+    found = ui_of(request.params)
+    return None if found is not None and found.dialect == "sep-3118" and not offer.ui else found
+
+
+def for_client(params: bytes | None, client: ClientCapabilities, *, cut: bool = False) -> bytes | None:
+    """The params of a form for the client: without a UI that it did not declare (SEP-3118). ``cut``: without
+    ``params.ui`` (RICH)."""
+    if params is None or not may_contain(params, b'"ui"'):
+        return params
+    if not client.ui and rawjson.lookup(params, "_meta", "ui", "resourceUri") is not None:
+        params = rawjson.splice(params, ("_meta", "ui"), None)
+    if cut and rawjson.lookup(params, "ui") is not None:
+        params = rawjson.splice(params, ("ui",), None)
+    return params
+
+
+def entry_for_client(raw: bytes, client: ClientCapabilities, *, cut: bool = False) -> bytes:
+    """An entry of ``inputRequests`` for the client, as ``for_client``."""
+    params = rawjson.lookup(raw, "params")
+    shown = for_client(params, client, cut=cut)
+    return raw if shown is None or shown is params else rawjson.splice(raw, ("params",), shown)
 
 
 def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
@@ -344,8 +374,9 @@ class Pushes(msgspec.Struct, eq=False):
         # chosen only now, because the calls may be over by now
         push.sent, push.stream = self.state.new_id(), self.state.inflight.stream_of(push.calls)
         self._sent[push.sent] = push
-        method = push.round.items[KEY].method
-        return [ToClient(push.stream, frames.request(push.sent, method, _without_task(push.params)), asks=push.sent)]
+        state, method = self.state, push.round.items[KEY].method
+        params = for_client(_without_task(push.params), state.client, cut=state.policy.cuts_ui(state.server))
+        return [ToClient(push.stream, frames.request(push.sent, method, params), asks=push.sent)]
 
     def unforward(self, round: str, reason: str) -> Effects:
         """Cancel a forwarded request at the client, because the gate no longer waits for its reply."""

@@ -682,6 +682,10 @@ class SessionPolicy(Protocol):
         """Whether some rule asks a reviewer, so that calls may become tasks of the gate."""
         ...
 
+    def cuts_ui(self, server: str) -> bool:
+        """Whether forwarded forms lose ``params.ui``."""
+        ...
+
     def extends_on_progress(self, server: str) -> bool:
         """Whether the server's progress on a request restarts the wait for its answer (R102)."""
         ...

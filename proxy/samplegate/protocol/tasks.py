@@ -599,13 +599,15 @@ class Tasks:
         """Show the client the requests that it has to answer, and go on with the others in a round of their own."""
         task = self.open[round]
         seen, keys = conclusion.seen, conclusion.keys
+        cut = self._state.policy.cuts_ui(self._state.server)
 
         def show(record: TaskRecord, now: float) -> bool:
             for key in keys:
                 one = record.keys.get(key)
                 if record.is_open and one is not None and one.owner == self._state.token and one.state == "deciding":
                     decision = seen[key]
-                    one.state, one.entry = "shown", task.entries[key].decode()
+                    shown = server_requests.entry_for_client(task.entries[key], record.client, cut=cut)
+                    one.state, one.entry = "shown", shown.decode()
                     one.give_up()
                     one.decision = decision
                     one.deadline = None if decision.timeout is None else now + decision.timeout

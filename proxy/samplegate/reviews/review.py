@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from samplegate.policy.schema import Mode, Show, Stage
 from samplegate.protocol.frames import Era
-from samplegate.protocol.requests import Call, Kind
+from samplegate.protocol.requests import Call, Dialect, Kind
 from samplegate.protocol.strictjson import JsonFault, plain_name
 from samplegate.secret_names import secret_fields, without_secrets
 
@@ -61,8 +61,7 @@ class ReviewUi(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     uri: str
     """``ui://...``, as the server named it."""
-    dialect: Literal["sep-3118", "rich"]
-    """The messages that the app understands: those of SEP-3118, or ``ui/notifications/elicitation-context``."""
+    dialect: Dialect
     context: Any = None
     """RICH only: what the server gives its app. Untrusted data."""
     state: Literal["loading", "ready", "failed"] = "loading"
