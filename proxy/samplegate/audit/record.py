@@ -152,6 +152,8 @@ class Record:
     """How the reviewer decided: ``page``, ``api``, ``cli``, ``webhook``, ``callback`` or ``command``."""
     reviewed_ms: float | None = None
     """The part of ``duration_ms`` that was spent waiting for reviewers."""
+    review_ui: str | None = None
+    """The SHA-256 in hex of the server's own UI that the reviewer was shown."""
     votes: tuple[Vote, ...] = ()
     """All votes, if the reviewer needs several approvals."""
     revokes: bool = False
@@ -229,6 +231,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "reviewed_by": "Who decided the review, as far as the gate knows. Omitted if the review was not decided.",
     "review_door": "How the review was decided: `page`, `api`, `cli`, `webhook`, `callback` or `command`.",
     "reviewed_ms": "The part of `duration_ms` that was spent waiting for reviewers, in this attempt.",
+    "review_ui": "The SHA-256 of the server's own UI that the reviewer who decided was shown.",
     "votes": (
         "The votes so far, if the reviewer needs several approvals: `by`, `how`, `verdict` (`approve`, `answer`,"
         " `reject`, `decline`, `cancel`), `at`, the `digest` of the version, whether the name is `proven`, and whether"
@@ -767,7 +770,13 @@ def _review_fields(done: Done) -> dict[str, Any]:
     review = done.review
     if review is None:
         return {}
-    verdict = {"reviewed_by": review.who or None, "review_door": review.door} if review.verdict is not None else {}
+    verdict: dict[str, Any] = {}
+    if review.verdict is not None:
+        verdict = {
+            "reviewed_by": review.who or None,
+            "review_door": review.door,
+            "review_ui": review.verdict.ui or None,
+        }
     return {
         "review": review.id,
         "reviewer": review.reviewer,

@@ -18,7 +18,7 @@ from samplegate.policy.schema import Model, Stage
 from samplegate.protocol.outcomes import CallDrawn, Outcome
 from samplegate.protocol.requests import Request
 from samplegate.protocol.rounds import ClientReply, Note, Round
-from samplegate.reviews.review import Review
+from samplegate.reviews.review import Review, ReviewUi
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,6 +110,9 @@ class Ports(msgspec.Struct, frozen=True):
     pay: Callable[[Round, str, tuple[CallDrawn, ...]], Awaitable[None]] | None = None
     """Note that a model is about to be asked for a request of a task, so that no process asks again after a kill, and
     what the request draws on limits per call, at its max cost. Raises Unavailable."""
+    read_ui: Callable[[str, str], Awaitable[bytes]] | None = None
+    """Read the HTML of a server's own UI, by the round's id and the URI. Raises Unavailable with the reason, without
+    content. None: no page shows one."""
     reviews: ReviewPort | None = None
     """None without a store for reviews: escalated requests are then Unanswered."""
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None
@@ -148,6 +151,16 @@ class ReviewPort(Protocol):
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
         """Mark the verdicts as used under these decision_ids, all or none. Each can be used once: False if one was used
         before. Raises Unavailable."""
+        ...
+
+    async def show_ui(self, review: Review, ui: ReviewUi, html: bytes) -> None:
+        """Show the server's own UI on the page of a pending review, or that it could not be read. Nothing changes once
+        the review has ended. Raises Unavailable."""
+        ...
+
+    async def supersede(self, id: str, why: str) -> bool:
+        """End a review in favor of another one: withdraw it if it is pending. False if it has ended without a verdict,
+        or its verdict was used. Raises Unavailable."""
         ...
 
     async def give_back(self, review: Review) -> None:

@@ -22,7 +22,7 @@ from samplegate.protocol.outcomes import CallDrawn, Denied, Outcome, Reason, Una
 from samplegate.protocol.requests import BadRequest, Request, SamplingRequest
 from samplegate.protocol.results import is_error
 from samplegate.protocol.rounds import Item, Round
-from samplegate.reviews.review import Review
+from samplegate.reviews.review import Review, ReviewUi
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -32,6 +32,14 @@ class Wait(msgspec.Struct, frozen=True):
     what: Literal["limit", "model", "client", "reviewer"]
     name: str = ""
     until: float | None = None
+
+
+class ReadUi(msgspec.Struct, frozen=True):
+    """The server's own UI of a form, as the server gave it."""
+
+    ui: ReviewUi
+    """``ready`` or ``failed``."""
+    html: bytes
 
 
 class PendingRequest(msgspec.Struct, eq=False):
@@ -88,6 +96,8 @@ class PendingRequest(msgspec.Struct, eq=False):
     """Whether its call is put off: the review of the answer has no verdict yet."""
     reviews: dict[str, str] = msgspec.field(default_factory=dict)
     """The ids of the reviews that it opened or joined, by stage and rule, including earlier tries."""
+    ui: ReadUi | None = None
+    """The server's own UI, once it has been read in this try."""
     span: RequestSpan | None = None
     """Its span; None if traces are off or it is not sampled."""
     recorded: Record | None = None

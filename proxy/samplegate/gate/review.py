@@ -9,7 +9,7 @@ no edit exceeds them. The store is behind a port.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ import msgspec
 from samplegate.audit.record import Done
 from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
+from samplegate.gate import server_ui
 from samplegate.gate.ports import ReviewPort
 from samplegate.gate.request import PendingRequest, Wait, review_key
 from samplegate.gate.sampling import sample, shaped, timed_out
@@ -179,7 +180,7 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
         return None
     decision = decide(compiled, pending.request, pending.situation)
     at = msgspec.structs.replace(context_of(pending, decision), compiled=compiled)
-    said = {review.stage: review.lookup for review in held}
+    said = {review.stage: review for review in held}
     asks: dict[Stage, str] = (
         {"request": create.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
     )
@@ -187,7 +188,9 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
         asks["answer"] = create.lookup_of_answer(at, decision.allowed)
     # an edited request has another answer, so the review of the request itself counts
     stage: Stage = "request" if "request" in said else "answer"
-    return None if asks.get(stage) == said[stage] else "the policy has changed and no longer asks for this decision"
+    asked, review = asks.get(stage), said[stage]
+    same = asked is not None and review.lookup in (asked, create.lookup_with_ui(asked, create.shown(review)))
+    return None if same else "the policy has changed and no longer asks for this decision"
 
 
 async def find(
@@ -222,8 +225,9 @@ async def ask(
     try:
         reviews = _port(pending)
         until = _until(pending, wanted.stage, seconds, wanted.expires)
-        review = wanted if wanted.waiter else await find(pending, wanted.lookup, wanted.stage, wanted.rule, until)
-        if review is None and pending.was_put_off(wanted.stage, wanted.rule):
+        review = wanted if wanted.waiter else await _earlier(pending, wanted, until)
+        asked_before = review_key(wanted.stage, wanted.rule) in pending.reviews
+        if review is None and asked_before and pending.was_put_off(wanted.stage, wanted.rule):
             # the earlier review is over, and one request is not reviewed twice
             return timed_out(f"reviewer {reviewer} did not decide in time")
         opened = review is None
@@ -250,8 +254,8 @@ async def ask(
             if pending.round.detaches and pending.ports.wait_long is not None:
                 pending.ports.wait_long(pending.round.id, pending.ports.random(12))
             with pending.waiting(Wait("reviewer", reviewer, pending.ports.clock() + longest)):
-                waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
-            pending.held[:] = [held for held in pending.held if held.id != review.id] + (
+                waited = await _wait(pending, review, longest, comes_back=comes_back, gone=gone, until=until)
+            pending.held[:] = [held for held in pending.held if held.id not in (review.id, waited.id)] + (
                 [] if waited.waiter is None else [waited]
             )
             review = waited
@@ -273,6 +277,47 @@ async def ask(
     )
 
 
+async def _earlier(pending: PendingRequest, wanted: Review, until: float | None) -> Review | None:
+    """An earlier verdict or review, as ``find``, of the form alone or with the UI that the server has now."""
+    find_by = _finder(pending, wanted, until)
+    found = await find_by(wanted.lookup)
+    key = review_key(wanted.stage, wanted.rule)
+    own = pending.reviews.get(key)
+    if found is not None or wanted.ui is None or own is None:
+        return found
+    found = await server_ui.find_shown(pending, wanted, find_by)
+    if found is None and await _port(pending).supersede(own, server_ui.CHANGED):
+        del pending.reviews[key]  # another review opens
+    return found
+
+
+def _finder(pending: PendingRequest, wanted: Review, until: float | None) -> server_ui.Find:
+    return lambda lookup: find(pending, lookup, wanted.stage, wanted.rule, until)
+
+
+async def _wait(
+    pending: PendingRequest,
+    review: Review,
+    seconds: float,
+    *,
+    comes_back: bool,
+    gone: Callable[[], str | None],
+    until: float | None,
+) -> Review:
+    """Wait for a verdict, as ``ReviewPort.wait``, and show the server's own UI meanwhile."""
+    reviews, ends = _port(pending), pending.ports.clock() + seconds
+    find_by = _finder(pending, review, until)
+    while True:
+        left = max(0.0, ends - pending.ports.clock())
+        wait = partial(reviews.wait, review, left, comes_back=comes_back, gone=gone)
+        if review.ui is None or review.ui.state != "loading" or pending.ports.read_ui is None:
+            return await wait()
+        found, switched = await server_ui.wait_showing(pending, reviews, review, wait, find_by)
+        if not switched or found.state in DECIDED:
+            return found
+        review = found
+
+
 def _longest(pending: PendingRequest, seconds: float | None, comes_back: bool) -> float:
     """Seconds of one wait for a reviewer. A call that becomes a task does not wait for long."""
     left = LONGEST if seconds is None else max(seconds, 0.0)
@@ -291,6 +336,7 @@ def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
         pending.decision_id,
         ports.wall(),
         ports.realm,
+        pending.item.ui if ports.read_ui is not None else None,
     )
 
 

@@ -38,7 +38,7 @@ from samplegate.protocol.requests import Kind
 from samplegate.protocol.rounds import ClientReply, Round
 from samplegate.reviews import review as states
 from samplegate.reviews import verdict
-from samplegate.reviews.review import Review, Verdict
+from samplegate.reviews.review import Review, ReviewUi, Verdict
 from samplegate.reviews.votes import version, voted
 
 TEXT: Final = ({"type": "text", "text": "an answer"},)
@@ -263,6 +263,13 @@ class _Actor:
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
         """Always succeeds, because there is no other process."""
         return True
+
+    async def show_ui(self, review: Review, ui: ReviewUi, html: bytes) -> None:
+        """Nothing to show: a test has no page."""
+
+    async def supersede(self, id: str, why: str) -> bool:
+        """False, because no test shows a UI that could change."""
+        return False
 
     async def give_back(self, review: Review) -> None:
         """Nothing to return, because no other request waits for the review."""

@@ -12,6 +12,7 @@ import msgspec
 
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.outcomes import CallDrawn, Outcome, Reason, SealedDecision
+from samplegate.protocol.rawjson import Object
 from samplegate.protocol.requests import SAMPLING, BadRequest, ClientCapabilities, Origin, Request, UiRef
 from samplegate.protocol.task_state import Change, TaskRecord
 
@@ -255,6 +256,16 @@ class TaskStep(msgspec.Struct, frozen=True):
     """Whether it is a task of the gate."""
 
 
+class ResourceRead(msgspec.Struct, frozen=True, eq=False):
+    """The answer to a ``resources/read`` of the gate's own (``ui_resources.py``)."""
+
+    token: str
+    result: Object | None
+    """None: the read failed."""
+    fault: str
+    """Why, without content."""
+
+
 class Close(msgspec.Struct, frozen=True):
     """Close the server's stream of the request with this number (R99); 0 closes all streams to the server."""
 
@@ -269,5 +280,7 @@ class Note(msgspec.Struct, frozen=True):
     warn: bool = True
 
 
-Effect: TypeAlias = ToClient | Over | ToServer | Open | Withdraw | ClientReply | Later | TaskStep | Close | Note
+Effect: TypeAlias = (
+    ToClient | Over | ToServer | Open | Withdraw | ClientReply | Later | TaskStep | ResourceRead | Close | Note
+)
 Effects: TypeAlias = list[Effect]

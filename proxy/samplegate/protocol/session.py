@@ -32,6 +32,7 @@ from samplegate.protocol.rounds import (
     ForwardRound,
     Note,
     Over,
+    ResourceRead,
     Side,
     ToClient,
     ToServer,
@@ -57,6 +58,7 @@ from samplegate.protocol.session_state import (
 )
 from samplegate.protocol.task_state import Found
 from samplegate.protocol.tasks import NOTIFICATIONS, Tasks
+from samplegate.protocol.ui_resources import UiReads
 
 MAX_BATCH: Final = 1000  # elements
 NESTED_BATCH: Final = Malformed("nested batches are not allowed")
@@ -252,7 +254,7 @@ class Cancellations(msgspec.Struct, eq=False):
                 ToClient(on if on in self.state.inflight.streams else self.routes.request(stream), f.raw, cancels=id)
             ]
         pending = self.state.inflight.wire.get(id)
-        if pending is None or self.exchange.tasks.is_own(pending):
+        if pending is None or pending.read or self.exchange.tasks.is_own(pending):
             return _unmatched("server")
         return self._clients_own(pending, f)
 
@@ -283,6 +285,7 @@ class Rejections(msgspec.Struct, eq=False):
     pushes: Pushes
     tasks: Tasks
     passed: PassThrough
+    reads: UiReads
 
     def refused(self, side: Side, stream: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
         """Refuse a line because of ``problem``, and answer whichever peer waits for it."""
@@ -331,6 +334,8 @@ class Rejections(msgspec.Struct, eq=False):
         if self.tasks.is_own(pending):
             self.tasks.forget(pending)
             return []
+        if pending.read:
+            return self.reads.lost(pending, fault)
         self.state.inflight.remove(pending)
         return [
             ToClient(
@@ -361,9 +366,10 @@ class Session:
         self.url_errors = UrlErrors(state)
         self.handshake = Handshake(state)
         self.passed = PassThrough()
-        self._refusing = Rejections(state, self.pushes, self.exchange.tasks, self.passed)
         self._cancelling = Cancellations(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
         self.exchange.own.cancel = lambda pending: self._cancelling.call(pending, None)
+        self._reads = UiReads(state, self.exchange.own.cancel)
+        self._refusing = Rejections(state, self.pushes, self.exchange.tasks, self.passed, self._reads)
         self._modern_seen = False
 
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
@@ -473,6 +479,24 @@ class Session:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
         return self.exchange.own.captured(self.exchange.tasks.stepped(token, found))
 
+    def read_resource(self, token: str, round: str, uri: str, now: float) -> Effects:
+        """Read a resource of the server for a round; the answer is a ``ResourceRead`` with this token."""
+        push = self.pushes.open.get(round)
+        if push is not None:
+            identity = push.calls[0].identity if push.calls else self.state.identity
+            return self._reads.begin(token, uri, None, identity, now)
+        asked, task = self.exchange.open.get(round), self.exchange.tasks.open.get(round)
+        if asked is not None:
+            meta = rawjson.lookup(asked.pending.params, META) or b"{}"
+            return self._reads.begin(token, uri, meta, asked.pending.identity, now)
+        if task is not None:
+            return self._reads.begin(token, uri, task.meta, task.identity, now)
+        return [ResourceRead(token, None, "the request has ended")]
+
+    def stop_reading(self, token: str) -> Effects:
+        """Cancel a read of the gate's own."""
+        return self._reads.give_up(token)
+
     def open_calls(self) -> list[OpenCall]:
         """The client's requests without an answer."""
         return self.state.inflight.open_calls()
@@ -512,7 +536,8 @@ class Session:
         self.exchange.own.leave()
         errors = self.exchange.own.captured(self._server_ended()) if side == "server" and self.state.outlived else []
         rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
-        return [*(Withdraw(id) for id in rounds), *([Close(SERVER_STREAM)] if side == "client" else errors)]
+        ended = [*(Withdraw(id) for id in rounds), *self._reads.end()]
+        return [*ended, *([Close(SERVER_STREAM)] if side == "client" else errors)]
 
     def _server_ended(self) -> Effects:
         """Answer the client's open requests with an error after the server ended.
@@ -522,7 +547,7 @@ class Session:
         inflight = list(self.state.inflight.asked.values())
         for pending in inflight:
             self.state.inflight.remove(pending)
-        waiting = [pending for pending in inflight if not self.exchange.tasks.is_own(pending)]
+        waiting = [one for one in inflight if not (one.read or self.exchange.tasks.is_own(one))]
         return [ToClient(p.stream, frames.error(p.id, results.INTERNAL, self.state.end_reason), True) for p in waiting]
 
     # -- from the client
@@ -617,6 +642,8 @@ class Session:
 
     def _server_answers(self, pending: Pending, f: Frame) -> Effects:
         held: Effects | None = None
+        if pending.read:
+            return self._reads.answered(pending, f)
         if self.exchange.tasks.is_own(pending):
             return self.exchange.tasks.confirmed(pending, f)
         if f.kind == "error":

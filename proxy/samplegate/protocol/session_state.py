@@ -129,6 +129,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Legacy: whether the call becomes a task of the gate if it has to wait for a reviewer."""
     answers: tuple[str, ...] = ()
     """The keys that a ``tasks/update`` of the gate's own answers."""
+    read: str = ""
+    """The token of a ``resources/read`` of the gate's own."""
 
     @property
     def caller(self) -> str:

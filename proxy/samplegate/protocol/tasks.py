@@ -18,6 +18,7 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.frames import META, TASKS_EXTENSION, Frame
+from samplegate.protocol.identity import LOCAL, Identity
 from samplegate.protocol.outcomes import CallDrawn, Reason, SealedDecision
 from samplegate.protocol.own_tasks import OwnTasks
 from samplegate.protocol.rawjson import Malformed
@@ -107,6 +108,9 @@ class TaskRound(msgspec.Struct, eq=False):
     beats: int = 0
     size: int = 0
     """Bytes counted for the round, among those of pushed requests: the server chooses how much it asks."""
+    meta: bytes = b"{}"
+    """``_meta`` of the call that created the task, raw JSON."""
+    identity: Identity = LOCAL
 
 
 class Tasks:
@@ -582,7 +586,10 @@ class Tasks:
         if update is None and (full := state.push_fault(size)) is not None:  # tried again once the claims have expired
             return [Note("call.failed", {"server": state.server, "method": record.call.method, "fault": full})]
         state.pushed += size
-        self.open[round.id] = TaskRound(id, record.caller, round, entries, update, size=size)
+        meta, identity = record.meta.encode(), record.identity
+        self.open[round.id] = TaskRound(
+            id, record.caller, round, entries, update, size=size, meta=meta, identity=identity
+        )
         if update is not None:
             update.round = round.id
         return [Open(round)]

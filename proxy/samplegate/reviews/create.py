@@ -22,10 +22,10 @@ from samplegate.policy.facts import Facts
 from samplegate.policy.prompt import BOUND, max_output_tokens
 from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Policy, Prepend, seconds
 from samplegate.protocol.request_state import params_digest
-from samplegate.protocol.requests import Call, Origin, Request
+from samplegate.protocol.requests import Call, Origin, Request, UiRef
 from samplegate.protocol.rounds import Round
 from samplegate.protocol.strictjson import JsonFault, decode
-from samplegate.reviews.review import Also, EditBounds, Review, Unsent
+from samplegate.reviews.review import Also, EditBounds, Review, ReviewUi, Unsent
 
 MAX_BYTES: Final = 64 * 1024  # of all values together, as JSON
 MAX_UNKNOWN: Final = 20
@@ -114,6 +114,16 @@ def digest(
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
+def lookup_with_ui(lookup: str, sha256: str) -> str:
+    """The lookup of a review that shows the server's own UI with these bytes."""
+    return "sha256:" + hashlib.sha256(f"{lookup} ui {sha256}".encode()).hexdigest()
+
+
+def shown(review: Review) -> str:
+    """The SHA-256 of the UI that a review shows; "" if it shows none."""
+    return "" if review.ui is None else review.ui.sha256
+
+
 def calls_digest(origin: Origin, round: str) -> str:
     """The digest of the calls in flight to which a request of ``round`` may belong; "" without one. If their params are
     not kept, it is that of this round only, so that no other request gets the verdict."""
@@ -153,15 +163,19 @@ class Context(msgspec.Struct, frozen=True):
     decision_id: str
     now: float
     realm: str = ""
+    ui: UiRef | None = None
+    """The server's own UI that the form names, if a page can show it."""
 
 
 def of_request(at: Context, escalated: Escalated) -> Review:
     """A review of a request, before the gate acts on it. The caller assigns the ID."""
     rule, allowed = _rule(at), escalated.allowed
     params = at.request.params if allowed is None else allowed.params
-    bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models)
+    ref = at.ui if escalated.ui else None
+    bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models, ui=ref)
     return _review(
-        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late,
+        at, ui=None if ref is None else ReviewUi(uri=ref.uri, dialect=ref.dialect, context=ref.context),
+        reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late,
         unsent=unsent(at.compiled, rule, allowed, at.request),
         stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
         bounds=None if allowed is None else _bounds(at.compiled, rule, allowed, at.request.params),
@@ -213,6 +227,8 @@ def gone(policy: Policy, review: Review) -> str | None:
     )
     if asks != review.reviewer:
         return f"the policy was reloaded, and rule {review.rule!r} no longer asks reviewer {review.reviewer!r}"
+    if review.ui is not None and isinstance(rule, EscalateRule) and rule.ui == "hide":
+        return f"the policy was reloaded, and rule {review.rule!r} no longer shows the server's own UI"
     asked = _votes(policy, review.reviewer)
     return (
         None
@@ -252,13 +268,16 @@ def _digest(
     params: Mapping[str, Any],
     models: tuple[str, ...],
     answer: Mapping[str, Any] | None = None,
+    *,
+    ui: UiRef | None = None,
 ) -> str:
     method = "sampling/createMessage" if at.request.kind == "sampling" else "elicitation/create"
     origin = at.round.origin
     return digest(
         server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls,
         during=calls_digest(origin, at.round.id),
-        reviewer=reviewer, params=params, models=models, answer=answer, terms=_terms(at.compiled.policy, reviewer),
+        reviewer=reviewer, params=params, models=models, answer=answer,
+        terms=_terms(at.compiled.policy, reviewer) | ({} if ui is None else {"ui": ui.uri}),
     )  # fmt: skip
 
 

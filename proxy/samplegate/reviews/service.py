@@ -245,6 +245,15 @@ class ReviewService:
         finally:
             self._waiters.difference_update(waiter for _, waiter, _ in uses)
 
+    async def supersede(self, id: str, why: str) -> bool:
+        """End a review in favor of another one (``ReviewPort.supersede``)."""
+        found = await self.store.read(lambda store: store.get(id))
+        if found is None or found.used_by is not None or found.state in ("expired", "withdrawn"):
+            return False
+        if found.state == "pending":
+            await self._withdraw(id, found.waiter or "", why)
+        return True
+
     async def give_back(self, review: Review) -> None:
         """Release the lease; the verdict stays for the next identical request."""
         waiter = review.waiter or ""

@@ -127,6 +127,8 @@ class ProcessContext:
         self._tasks: TaskStore | None = None
         self.reviews: ReviewPort | None = None
         """The review service, if the process has one."""
+        self.has_page = False
+        """Whether reviewers have a page, which can show servers' own UIs."""
         self._conversations: set[ReloadTarget] = set()
         self._retired: set[Rules] = set()
         rules.models.report_failed_starts(self._worker_failed)

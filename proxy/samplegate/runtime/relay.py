@@ -25,6 +25,7 @@ from samplegate.protocol import frames
 from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.outcomes import Reason, Unanswered
+from samplegate.protocol.rawjson import Malformed, Object
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.protocol.rounds import (
     ClientReply,
@@ -36,6 +37,7 @@ from samplegate.protocol.rounds import (
     Open,
     Over,
     Release,
+    ResourceRead,
     Round,
     Settled,
     Side,
@@ -46,6 +48,7 @@ from samplegate.protocol.rounds import (
 )
 from samplegate.protocol.session_state import OpenCall
 from samplegate.protocol.task_state import TaskRecord
+from samplegate.protocol.ui_resources import html_of
 from samplegate.runtime.flow import (
     ClientEnd,
     InputClosedClient,
@@ -130,6 +133,17 @@ class RunningRound(msgspec.Struct, eq=False):
         self.replied, self.reply = anyio.Event(), None
 
 
+READ_TIMEOUT: Final = 10.0  # seconds for the server to answer a resources/read of the gate's own
+
+
+class RunningRead(msgspec.Struct, eq=False):
+    """A ``resources/read`` of the gate's own that waits for the server."""
+
+    done: anyio.Event
+    result: Object | None = None
+    fault: str = ""
+
+
 class Relay:
     """Connects one session with a client link and a server link."""
 
@@ -165,6 +179,7 @@ class Relay:
         self._run_round = run_round
         self._beat = beat
         self._rounds: dict[str, RunningRound] = {}
+        self._reads: dict[str, RunningRead] = {}
         self._tasks = tasks
         self._steps: deque[TaskStep] = deque()
         self._stepping = False
@@ -322,8 +337,8 @@ class Relay:
                     running = self._rounds.pop(round, None)
                     if running is not None:
                         running.scope.cancel()
-                case ClientReply():
-                    self._replied(effect)
+                case ClientReply() | ResourceRead():
+                    self._answered_by(effect)
                 case Later() | TaskStep():
                     self._do_later(effect)
                 case Note():
@@ -341,6 +356,35 @@ class Relay:
         if not self._stepping:
             self._stepping = True
             self.start(self._take_steps)
+
+    async def read_ui(self, round: str, uri: str) -> bytes:
+        """Read the HTML of the server's own UI for a round. Raises Unavailable with the reason, without content."""
+        token, done = self.session.state.new_round(), anyio.Event()
+        reading = self._reads[token] = RunningRead(done)
+        try:
+            with anyio.fail_after(READ_TIMEOUT):
+                self.carry_out(self.session.read_resource(token, round, uri, self.clock()))
+                await done.wait()
+        except TimeoutError:
+            raise Unavailable(f"the server did not answer within {READ_TIMEOUT:g} s") from None
+        finally:
+            del self._reads[token]
+            self.guarded("request.failed", lambda: self.session.stop_reading(token), round=round, door="push")
+        if reading.result is None:
+            raise Unavailable(reading.fault)
+        try:
+            return html_of(reading.result, uri)
+        except Malformed as problem:
+            raise Unavailable(problem.fault) from None
+
+    def _answered_by(self, effect: ClientReply | ResourceRead) -> None:
+        if isinstance(effect, ClientReply):
+            self._replied(effect)
+            return
+        reading = self._reads.get(effect.token)
+        if reading is not None:
+            reading.result, reading.fault = effect.result, effect.fault
+            reading.done.set()
 
     def _ask_client(self, effect: ToClient, own: bool) -> None:
         """Send the client a request, or the cancellation of one."""

@@ -71,7 +71,7 @@ class ReviewRuntime:
             most=settings.max_pending_reviews,
             url=self._url,
         )
-        context.reviews = self.service
+        context.reviews, context.has_page = self.service, self._url is not None
 
     def store(self) -> ReviewStore:
         """The store, which the first call opens."""

@@ -68,7 +68,7 @@ class SessionWiring:
         self._observe = observe
         self.notes = NoteLog(context.log, context.metrics, server)
         self.state = SessionState(
-            SessionRules(context.rules.compiled),
+            SessionRules(context.rules.compiled, context.has_page),
             server,
             secrets.token_hex(4),
             context.keys,
@@ -134,7 +134,7 @@ class SessionWiring:
         """Adopt the policy in force after a reload: rounds that begin from now on are decided by it."""
         self._rules = self.context.rules
         self._gate = self._gate_of(self._rules)
-        self.state.policy = SessionRules(self._rules.compiled)
+        self.state.policy = SessionRules(self._rules.compiled, self.context.has_page)
         if self.relay.first_call is not None:
             self.relay.first_call = self._rules.models.warm
 
@@ -159,6 +159,7 @@ class SessionWiring:
             progress=self.relay.tokens,
             note=self._note,
             ask_client=self.relay.ask_client,
+            read_ui=self.relay.read_ui if context.has_page else None,
             record=self._record,
             clock=time.monotonic,
             wall=time.time,

@@ -341,6 +341,14 @@ class LegacyClient:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
         return self._session.task_stepped(token, found)
 
+    def read_resource(self, token: str, round: str, uri: str, now: float) -> Effects:
+        """Read a resource of the server for a round; the answer is a ``ResourceRead``."""
+        return self._translator.translate(self._session.read_resource(token, round, uri, now))
+
+    def stop_reading(self, token: str) -> Effects:
+        """Cancel a read of the gate's own."""
+        return self._translator.translate(self._session.stop_reading(token))
+
     def open_calls(self) -> list[OpenCall]:
         """The client's requests without an answer, whether the server or the client works on them."""
         inner = {(one.stream, one.id): one for one in self._session.open_calls()}

@@ -345,6 +345,14 @@ class ModernClient:
                 self._translator.over(key)
         return out
 
+    def read_resource(self, token: str, round: str, uri: str, now: float) -> Effects:
+        """Read a resource of the server for a round; the answer is a ``ResourceRead``."""
+        return self._translator.translate(self._inner.read_resource(token, round, uri, now))
+
+    def stop_reading(self, token: str) -> Effects:
+        """Cancel a read of the gate's own."""
+        return self._translator.translate(self._inner.stop_reading(token))
+
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests without an answer."""
         return [*self._inner.open_calls(), *self._handshake.waiting.open_calls()]

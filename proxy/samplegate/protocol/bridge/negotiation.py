@@ -495,6 +495,14 @@ class EraNegotiator:
         """Continue after a ``TaskStep``, with the record of the task or the reason for none."""
         return self._choice.chosen.task_stepped(token, found)
 
+    def read_resource(self, token: str, round: str, uri: str, now: float) -> Effects:
+        """Read a resource of the server for a round; the answer is a ``ResourceRead``."""
+        return self._choice.chosen.read_resource(token, round, uri, now)
+
+    def stop_reading(self, token: str) -> Effects:
+        """Cancel a read of the gate's own."""
+        return self._choice.chosen.stop_reading(token)
+
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests without an answer."""
         hello = self._choice.hello if self.phase == "probing" else None  # in every other phase, it is with the server

@@ -1,0 +1,88 @@
+"""The server's own UI for a form: it is read once in each try, while the review is already open with the gate's form.
+
+A verdict of a reviewer who was shown the UI is bound to its bytes, so a retry has to find the same bytes again. If the
+server's UI has changed, the review is over, and another one opens. A verdict on the form alone is bound to no UI.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+from msgspec.structs import replace
+
+from samplegate.errors import Unavailable
+from samplegate.gate.ports import ReviewPort
+from samplegate.gate.request import PendingRequest, ReadUi
+from samplegate.reviews import create
+from samplegate.reviews.review import Review, ReviewUi
+
+CHANGED: Final = "the server's UI has changed"
+Find = Callable[[str], Awaitable[Review | None]]
+"""Finds a review by its lookup, and holds it. Raises Unavailable."""
+
+
+async def read(pending: PendingRequest, wanted: ReviewUi) -> ReadUi:
+    """Read the UI from the server, once in this try."""
+    assert pending.ports.read_ui is not None
+    if pending.ui is None:
+        try:
+            html = await pending.ports.read_ui(pending.round.id, wanted.uri)
+        except Unavailable as problem:
+            pending.ui = ReadUi(replace(wanted, state="failed", problem=str(problem)), b"")
+        else:
+            digest = hashlib.sha256(html).hexdigest()
+            pending.ui = ReadUi(replace(wanted, state="ready", sha256=digest, size=len(html)), html)
+    return pending.ui
+
+
+async def find_shown(pending: PendingRequest, wanted: Review, find: Find) -> Review | None:
+    """An earlier review of the request that shows the UI which the server has now. Raises Unavailable."""
+    if wanted.ui is None:
+        return None
+    ui = (await read(pending, wanted.ui)).ui
+    return await find(create.lookup_with_ui(wanted.lookup, ui.sha256)) if ui.state == "ready" else None
+
+
+async def wait_showing(
+    pending: PendingRequest, reviews: ReviewPort, review: Review, wait: Callable[[], Awaitable[Review]], find: Find
+) -> tuple[Review, bool]:
+    """Wait for the verdict, and meanwhile read the UI and show it.
+
+    If there is an earlier review of the request with the same UI, this one is withdrawn and the earlier one returned,
+    with True: it may still be pending. Raises Unavailable.
+    """
+    assert review.ui is not None
+    ended: list[Review | Unavailable] = []
+    earlier: list[Review] = []
+
+    async def show() -> None:
+        assert review.ui is not None
+        found = await read(pending, review.ui)
+        try:
+            other = await find_shown(pending, review, find)
+            if other is None:
+                await reviews.show_ui(review, found.ui, found.html)
+            else:
+                earlier.append(other)
+                group.cancel_scope.cancel()
+        except Unavailable as problem:  # the form stays as it is
+            pending.ports.log.error("review.ui_failed", review=review.id, problem=str(problem))
+
+    async def verdict() -> None:
+        try:
+            ended.append(await wait())
+        except Unavailable as problem:
+            ended.append(problem)
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(show)
+        group.start_soon(verdict)
+    if earlier:
+        return earlier[0], True
+    if isinstance(ended[0], Unavailable):
+        raise ended[0]
+    return ended[0], False
