@@ -246,7 +246,7 @@ def tcp_url(port: int, *, user: str = USER, name: str = "postgres") -> str:
 
 def empty(place: str) -> None:
     """Empty the tables of samplegate, if there are any."""
-    tables = "reviews, review_events, review_deliveries, review_facts, accounts, slots, holders, decisions"
+    tables = "reviews, review_events, review_deliveries, review_facts, review_uis, accounts, slots, holders, decisions"
     with psycopg.connect(place) as db:
         if db.execute("SELECT to_regnamespace('samplegate')").fetchone() != (None,):
             db.execute("SET LOCAL search_path = samplegate")

@@ -18,6 +18,7 @@ from samplegate.reviews.review import (
     Filter,
     Review,
     ReviewEvent,
+    ReviewUi,
     Verdict,
     VoteRefused,
     scrub_verdict,
@@ -57,6 +58,8 @@ class MemoryReviews:
         self.announced: set[str] = set()
         self.fault: str | None = None
         self.ended: dict[str, tuple[str, float]] = {}
+        self.uis: dict[str, bytes] = {}
+        self.used_links: set[str] = set()
         self.wrong_tokens: dict[str, tuple[float, float]] = {}
         self._numbers = itertools.count(1)
         self._last = 0
@@ -183,6 +186,28 @@ class MemoryReviews:
             self._end(said, "review.decided", now)
         return said
 
+    def attach_ui(self, id: str, ui: ReviewUi, body: bytes) -> Review | None:
+        now = self.wall()
+        review = self.reviews.get(id)
+        shown = None if review is None else states.with_ui(review, ui, body, now)
+        if shown is not None:
+            self._put(shown)
+            if ui.state == "ready":
+                self.uis[id] = body
+            self._tell(shown, f"ui {ui.state}", now, states.ui_detail(ui))
+        return shown
+
+    def ui_body(self, id: str) -> bytes | None:
+        return self.uis.get(id)
+
+    def open_ui(self, id: str, sha256: str, *, token: str, until: float) -> bytes | None:
+        review, now = self.reviews.get(id), self.wall()
+        ui = None if review is None else states.ready_ui(states.expired(review, now) or review)
+        if ui is None or ui.sha256 != sha256 or now >= until or token in self.used_links:
+            return None
+        self.used_links.add(token)
+        return self.uis[id]
+
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
         entry = lambda: nudge()  # noqa: E731 - a new function for each call, so that the same nudge may watch twice
         self._nudges.append(entry)
@@ -240,6 +265,7 @@ class MemoryReviews:
         self.reviews = {id: review for id, review in self.reviews.items() if id not in gone}
         self.events = [event for event in self.events if event.review not in gone]
         self.deliveries = {id: delivery for id, delivery in self.deliveries.items() if delivery.review not in gone}
+        self.uis = {id: body for id, body in self.uis.items() if id not in gone}
         return len(gone)
 
     def end_session(self, id: str, *, token: str, until: float) -> None:

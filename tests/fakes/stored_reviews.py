@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from samplegate.protocol.requests import Call
-from samplegate.reviews.review import Review, Verdict
+from samplegate.reviews.review import Review, ReviewUi, Verdict
 
 NOW: Final = 1_763_000_000.0
 YES: Final = Verdict(word="approve")
 NO: Final = Verdict(word="reject", reason="not this one", tell_server=True)
+APP: Final = b"<!doctype html><title>App</title>"
+LOADING: Final = ReviewUi(uri="ui://db/app", dialect="sep-3118")
+READY: Final = replace(LOADING, state="ready", sha256=hashlib.sha256(APP).hexdigest(), size=len(APP))
 
 
 def review(id: str = "rv_a", **said: Any) -> Review:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 SCHEMA: Final = "samplegate"
-VERSION: Final = "0003"
+VERSION: Final = "0004"
 """The newest revision in ``migrations/versions``, which this release uses."""
 _LOCK: Final = 0x73616D706C656761  # "samplega": the key of the lock that migrations hold until their commit
 _EXISTS: Final = (
@@ -102,8 +102,8 @@ _GATE_RIGHTS: Final = (
     "GRANT USAGE ON SCHEMA samplegate TO {role}",
     (
         "GRANT SELECT, INSERT, UPDATE, DELETE ON samplegate.reviews, samplegate.review_events,"
-        " samplegate.review_deliveries, samplegate.review_facts, samplegate.accounts, samplegate.slots,"
-        " samplegate.holders, samplegate.tasks TO {role}"
+        " samplegate.review_deliveries, samplegate.review_facts, samplegate.review_uis, samplegate.accounts,"
+        " samplegate.slots, samplegate.holders, samplegate.tasks TO {role}"
     ),
     "GRANT SELECT, INSERT ON samplegate.decisions TO {role}",
     "GRANT SELECT ON samplegate.version, samplegate.compatibility TO {role}",

@@ -8,6 +8,7 @@ the review's current state. The store applies each transition to its rows within
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -24,6 +25,7 @@ State: TypeAlias = Literal["pending", "approved", "rejected", "answered", "expir
 Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page", "cli"]
 """How a change of a review arrived; ``gate`` is the gate itself (expiry and withdrawal)."""
 
+MAX_UI: Final = 1024 * 1024  # bytes of a server's UI
 DECIDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered"})
 ENDED: Final[frozenset[State]] = frozenset(get_args(State)) - {"pending"}
 PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
@@ -119,6 +121,8 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     subject: str = ""
     """The ID of a person whom a signed assertion identified; "" for others."""
+    ui: str = ""
+    """The SHA-256 in hex of the server's UI that this person was shown; "" if none was."""
 
 
 class Also(msgspec.Struct, frozen=True):
@@ -237,8 +241,13 @@ class ReviewEvent(msgspec.Struct, frozen=True, kw_only=True):
         "given back",
         "told",
         "untold",
+        "ui ready",
+        "ui failed",
     ]
-    """``told`` and ``untold``: a delivery by webhook or command succeeded or failed."""
+    """``told`` and ``untold``: a delivery by webhook or command succeeded or failed.
+
+    ``ui ready`` and ``ui failed``: the server's own UI can be shown or cannot.
+    """
     who: str = ""
     door: Door = "gate"
     detail: str = ""
@@ -343,8 +352,8 @@ class VoteRefused(msgspec.Struct, frozen=True):
 
     review: Review
     reason: Literal["stale", "repeated", "caller", "full"]
-    """``stale``: the content was edited meanwhile; ``repeated``: this person's approval counts already; ``caller``:
-    the person made the call; ``full``: it has too many votes."""
+    """``stale``: the content was edited meanwhile, or another UI was shown than the review has; ``repeated``: this
+    person's approval counts already; ``caller``: the person made the call; ``full``: it has too many votes."""
     why: str
     """A sentence without a full stop."""
 
@@ -356,6 +365,31 @@ def decided(review: Review, verdict: Verdict, *, who: str, door: Door, now: floa
     return msgspec.structs.replace(
         review, state=_STATES[verdict.word], verdict=verdict, proposal=None, decided=now, who=who, door=door
     )
+
+
+def with_ui(review: Review, ui: ReviewUi, body: bytes, now: float) -> Review | None:
+    """The review with the UI that was read, or with the reason why it could not be. None, so that nothing changes, if
+    the review shows no UI, has one, or is no longer pending.
+
+    Raises ValueError if ``ui`` does not describe ``body``: a verdict is bound to this SHA-256.
+    """
+    if ui.state == "loading" or len(body) > MAX_UI or (ui.state == "failed" and body):
+        raise ValueError(f"a UI must be ready with at most {MAX_UI} bytes, or failed without any")
+    if ui.state == "ready" and (ui.sha256, ui.size) != (hashlib.sha256(body).hexdigest(), len(body)):
+        raise ValueError("the SHA-256 or the size is not that of the UI's bytes")
+    if review.state != "pending" or now >= review.expires or review.ui is None or review.ui.state != "loading":
+        return None
+    return replace(review, ui=ui)
+
+
+def ui_detail(ui: ReviewUi) -> str:
+    """The detail of the event ``ui ready`` or ``ui failed``."""
+    return f"sha256:{ui.sha256} ({ui.size} bytes)" if ui.state == "ready" else ui.problem
+
+
+def ready_ui(review: Review) -> ReviewUi | None:
+    """The UI that can be shown to a reviewer now: none until it has been read, and none after the review's end."""
+    return review.ui if review.state == "pending" and review.ui is not None and review.ui.state == "ready" else None
 
 
 def expired(review: Review, now: float) -> Review | None:

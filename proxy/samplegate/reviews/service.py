@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.errors import Log, Unavailable
 from samplegate.policy.schema import Stage
-from samplegate.reviews.review import DECIDED, ENDED, Filter, Review, ReviewEvent, opened
+from samplegate.reviews.review import DECIDED, ENDED, Filter, Review, ReviewEvent, ReviewUi, opened
 from samplegate.reviews.store import ReviewStore
 
 Pause: TypeAlias = Callable[[asyncio.Event, float], Awaitable[None]]
@@ -208,6 +208,13 @@ class ReviewService:
             **page,
         )
         return fresh
+
+    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes) -> Review | None:
+        """Add the server's UI, ready or failed, to a review that is still pending; None if it has ended meanwhile.
+
+        Raises Unavailable. See ``ReviewTransactions.attach_ui``.
+        """
+        return await self.store.write(lambda store: store.attach_ui(review.id, ui, body))
 
     async def wait(
         self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None

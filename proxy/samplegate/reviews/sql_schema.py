@@ -30,10 +30,10 @@ from sqlalchemy import (
     Text,
 )
 
-from samplegate.reviews.review import Delivery, Review, ReviewEvent, Verdict, Vote
+from samplegate.reviews.review import Delivery, Review, ReviewEvent, ReviewUi, Verdict, Vote
 from samplegate.sqlite import Schema
 
-VERSION: Final = "0002"
+VERSION: Final = "0003"
 """The newest revision in ``migrations/versions``."""
 VERSION_TABLE: Final = "review_version"
 
@@ -72,6 +72,7 @@ REVIEWS: Final = Table(
     Column("proposal", Text),
     Column("also_from", Double),
     Column("also_names", Text),
+    Column("ui", Text),
     Index("reviews_lookup", "lookup", "used_by", "state", "expires"),
     Index("reviews_state_created", "state", "created", "id", "reviewer", "server", "kind"),
     Index("reviews_created", "created", "id", "reviewer", "server", "kind"),
@@ -112,6 +113,14 @@ DELIVERIES: Final = Table(
     Index("review_deliveries_review", "review"),
 )
 
+UIS: Final = Table(
+    "review_uis",
+    METADATA,
+    Column("review", NAME, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+"""The bytes of servers' UIs, which no query of reviews reads."""
+
 FACTS: Final = Table(
     "review_facts",
     METADATA,
@@ -126,7 +135,7 @@ FACTS: Final = Table(
 ``key``: 32 random bytes.
 """
 
-OLDER: Final = frozenset({"0001"})
+OLDER: Final = frozenset({"0001", "0002"})
 """Versions that the migrations can upgrade."""
 _one_at_a_time: Final = threading.Lock()  # alembic's env.py finds its connection in a global
 
@@ -156,9 +165,15 @@ MAX_TEXT: Final = 1_000  # characters of a name or a reason in a column of its o
 _FIELDS: Final = frozenset(Review.__struct_fields__)
 _COLUMNS: Final = frozenset(name for name in _FIELDS if name in REVIEWS.columns)
 _BODY: Final = _FIELDS - _COLUMNS
-_AS_JSON: Final = ("verdict", "votes", "proposal")
+_AS_JSON: Final = ("verdict", "votes", "proposal", "ui")
 """Changing columns with JSON. NULL: the field's default."""
-_DEFAULTS: Final[dict[str, Any]] = {"verdict": None, "votes": (), "proposal": None}
+_DEFAULTS: Final[dict[str, Any]] = {"verdict": None, "votes": (), "proposal": None, "ui": None}
+_TYPES: Final[dict[str, Any]] = {
+    "verdict": Verdict,
+    "votes": tuple[Vote, ...],
+    "proposal": Verdict,
+    "ui": ReviewUi,
+}
 _CHANGING: Final = ("state", "decided", "who", "door", "waiter", "held_until", "answers_until", "used_by", "used")
 
 
@@ -188,14 +203,14 @@ def changes(before: Review, after: Review) -> dict[str, Any]:
 
 # msgspec collects the fields of a struct at its first use, and crashes if two threads do that at the same time. Reviews
 # are read in two threads.
-for _struct in (Review, Verdict, Vote, ReviewEvent, Delivery):
+for _struct in (Review, ReviewUi, Verdict, Vote, ReviewEvent, Delivery):
     msgspec.json.Decoder(_struct)
 
 
 def review(found: Row[Any]) -> Review:
     """The review in a row."""
     columns = {name: found._mapping[name] for name in _COLUMNS}
-    for name, type_ in (("verdict", Verdict), ("votes", tuple[Vote, ...]), ("proposal", Verdict)):
+    for name, type_ in _TYPES.items():
         text = columns[name]
         columns[name] = _DEFAULTS[name] if text is None else msgspec.convert(json_value(text), type_)
     return msgspec.convert({**json_value(found.body), **columns}, Review)

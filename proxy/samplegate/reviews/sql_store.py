@@ -42,6 +42,7 @@ from samplegate.reviews.review import (
     Filter,
     Review,
     ReviewEvent,
+    ReviewUi,
     State,
     Verdict,
     VoteRefused,
@@ -53,6 +54,7 @@ from samplegate.reviews.sql_schema import (
     EVENTS,
     FACTS,
     REVIEWS,
+    UIS,
     storable_text,
     storable_texts,
 )
@@ -71,6 +73,8 @@ What: TypeAlias = Literal[
     "given back",
     "told",
     "untold",
+    "ui ready",
+    "ui failed",
 ]
 
 ENDED_SESSION: Final = "ended session "
@@ -79,6 +83,8 @@ FAILED_SIGN_INS: Final = "failed sign-ins of "
 """The beginning of a fact's name: ``value`` is how many count at the time ``number`` (in milliseconds)."""
 FORGOTTEN: Final = 86_400.0
 MAX_ENDED: Final = 10_000
+USED_LINK: Final = "used link to a UI "
+"""The beginning of a fact's name: ``number`` is when its token expires."""
 LEADER: Final = "leader of "
 """The beginning of a fact's name: ``number`` is the end of the lease in milliseconds, ``value`` its holder."""
 PROCESS: Final = 32  # characters of a waiter's name that identify its process
@@ -300,6 +306,38 @@ class SqlReviewStore:
                     self._end(db, review, outcome, "review.decided", now)
         return outcome
 
+    def attach_ui(self, id: str, ui: ReviewUi, body: bytes) -> Review | None:
+        with self.database.writing() as db:
+            now = self.database.now(db)
+            review = _found(db, id)
+            shown = None if review is None else states.with_ui(review, ui, body, now)
+            if review is None or shown is None:
+                return None
+            _write(db, review, shown)
+            if ui.state == "ready":
+                db.execute(insert(UIS), {"review": shown.id, "body": body})
+            what: What = "ui ready" if ui.state == "ready" else "ui failed"
+            append_event(db, shown, what, now, detail=states.ui_detail(ui))
+        self.changed += 1
+        return shown
+
+    def ui_body(self, id: str) -> bytes | None:
+        with self.database.reading() as db:
+            return _ui_body(db, storable_text(id))
+
+    def open_ui(self, id: str, sha256: str, *, token: str, until: float) -> bytes | None:
+        with self.database.claiming() as db:
+            now = self.database.now(db)
+            review = _found(db, id)
+            ui = None if review is None else states.ready_ui(states.expired(review, now) or review)
+            if review is None or ui is None or ui.sha256 != sha256 or now >= until:
+                return None
+            db.execute(delete(FACTS).where(_named(USED_LINK), FACTS.c.number <= now))
+            values = {"name": storable_text(f"{USED_LINK}{token}"), "number": ceil(until)}
+            if db.execute(_insert_once(db, values)).first() is None:
+                return None
+            return _ui_body(db, review.id)
+
     def expire(self) -> Sequence[Review]:
         with self.database.reading() as db:
             now = self.database.now(db)
@@ -358,7 +396,7 @@ class SqlReviewStore:
             ended = select(_r.id).where(_r.decided < self.database.now(db) - keep).order_by(_r.decided, _r.id)
             ids = db.execute(ended.limit(AT_A_TIME)).scalars().all()
             if ids:
-                for column in (EVENTS.c.review, _d.review, _r.id):
+                for column in (EVENTS.c.review, _d.review, UIS.c.review, _r.id):
                     db.execute(delete(column.table).where(column.in_(ids)))
         return len(ids)
 
@@ -573,6 +611,18 @@ def _upsert(db: Connection, values: Mapping[str, Any], changed: Mapping[str, Any
         fact = postgresql.insert(FACTS).values(**values)
         return fact.on_conflict_do_update(index_elements=[FACTS.c.name], set_=changes)
     return sqlite.insert(FACTS).values(**values).on_conflict_do_update(index_elements=[FACTS.c.name], set_=changes)
+
+
+def _insert_once(db: Connection, values: Mapping[str, Any]) -> Executable:
+    """Write a fact, and return its name; nothing if it exists."""
+    if db.dialect.name == "postgresql":
+        return postgresql.insert(FACTS).values(**values).on_conflict_do_nothing().returning(FACTS.c.name)
+    return sqlite.insert(FACTS).values(**values).on_conflict_do_nothing().returning(FACTS.c.name)
+
+
+def _ui_body(db: Connection, id: str) -> bytes | None:
+    found: bytes | None = db.execute(select(UIS.c.body).where(UIS.c.review == id)).scalar()
+    return None if found is None else bytes(found)
 
 
 def _found(db: Connection, id: str) -> Review | None:

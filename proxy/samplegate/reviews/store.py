@@ -9,7 +9,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from samplegate.policy.schema import Stage
-from samplegate.reviews.review import Conflict, Delivery, Door, Filter, Review, ReviewEvent, Verdict, VoteRefused
+from samplegate.reviews.review import (
+    Conflict,
+    Delivery,
+    Door,
+    Filter,
+    Review,
+    ReviewEvent,
+    ReviewUi,
+    Verdict,
+    VoteRefused,
+)
 
 T = TypeVar("T")
 
@@ -101,13 +111,31 @@ class ReviewTransactions(Protocol):
         """
         ...
 
+    def attach_ui(self, id: str, ui: ReviewUi, body: bytes) -> Review | None:
+        """Add the server's UI that was read for a pending review, or the reason why it could not be.
+
+        None if nothing changed: there is no such review, it has ended, it shows no UI, or it has one. Raises ValueError
+        if ``ui`` does not describe ``body``, or for more than ``review.MAX_UI`` bytes.
+        """
+        ...
+
+    def ui_body(self, id: str) -> bytes | None:
+        """The bytes of the server's UI, also after the review's end; None if there are none."""
+        ...
+
+    def open_ui(self, id: str, sha256: str, *, token: str, until: float) -> bytes | None:
+        """The bytes of a UI that can be shown now (``review.ready_ui``), once for each ``token``, whichever process is
+        asked. None for another hash, a token that was used, or after ``until``, when tokens expire."""
+        ...
+
     def expire(self) -> Sequence[Review]:
         """Mark pending reviews as ``expired`` if their deadline has passed, and return them."""
         ...
 
     def purge(self, keep: float) -> int:
-        """Delete reviews that ended more than ``keep`` seconds ago, with their history and deliveries. Return their
-        number."""
+        """Delete reviews that ended more than ``keep`` seconds ago, with their history, UIs and deliveries.
+
+        Return their number."""
         ...
 
     def key(self) -> bytes:

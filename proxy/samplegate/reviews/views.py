@@ -38,7 +38,7 @@ import msgspec
 
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import Show
-from samplegate.reviews.review import DECIDED, Review, ReviewEvent, Verdict, Vote, scrub_verdict
+from samplegate.reviews.review import DECIDED, Review, ReviewEvent, ReviewUi, Verdict, Vote, scrub_verdict
 from samplegate.reviews.votes import approvers, progress, version
 from samplegate.secret_names import secret_fields, without_secrets
 from samplegate.urls import ShownUrl, shown_url
@@ -409,9 +409,20 @@ def _outline(review: Review, now: float, url: str | None) -> dict[str, Any]:
         "also_from": moment(review.also_from),
         "who": review.who,
         "door": review.door,
-        "verdict": None if review.verdict is None else {"verdict": review.verdict.word},
+        "verdict": None if review.verdict is None else {"verdict": review.verdict.word} | _seen(review.verdict),
+        "ui": None if review.ui is None else _ui(review.ui),
         "notes": notes(review, now),
     }
+
+
+def _ui(ui: ReviewUi) -> dict[str, Any]:
+    """The server's own UI, without its URI, its bytes and its context."""
+    return {"state": ui.state, "sha256": ui.sha256 or None, "size": ui.size}
+
+
+def _seen(verdict: Verdict) -> dict[str, Any]:
+    """The hash of the server's UI that the reviewer was shown, if one was."""
+    return {"ui": verdict.ui} if verdict.ui else {}
 
 
 def _vote(vote: Vote) -> dict[str, Any]:
@@ -450,6 +461,8 @@ EVENT_MEANINGS: Final = {
     "told": "notification done",
     "untold": "notification not delivered",
     "given back": "the decision was not used by the waiting request",
+    "ui ready": "the server's own UI can be shown",
+    "ui failed": "the server's own UI cannot be shown",
 }
 """The text for people of events whose names are not clear by themselves."""
 
@@ -494,7 +507,9 @@ def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
         "proposal": None if review.proposal is None else verdict_json(review.proposal, review),
     }
     if review.verdict is not None:
-        content["verdict"] = verdict_json(review.verdict, review)
+        content["verdict"] = verdict_json(review.verdict, review) | _seen(review.verdict)
+    if review.ui is not None:
+        content["ui"] = {"uri": review.ui.uri} | _ui(review.ui)
     return content if show == "full" else _redacted(content, address, clean)
 
 

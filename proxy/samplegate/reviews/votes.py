@@ -30,6 +30,7 @@ from samplegate.reviews.review import (
     Vote,
     VoteRefused,
     decided,
+    ready_ui,
 )
 
 REFUSALS: Final = frozenset({"reject", "decline", "cancel"})
@@ -37,6 +38,7 @@ PROVEN: Final[frozenset[Door]] = frozenset({"page", "api"})
 """Doors where a token or a session proves the name."""
 MAX_VOTES: Final = 50
 STALE: Final = "somebody edited it meanwhile; read the review again, then decide"
+OTHER_UI: Final = "the server's UI that was shown is not that of the review; read the review again, then decide"
 OWN_CALL: Final = "you made the call, so another person must approve it; you may only reject it"
 _JWT: Final = "jwt:"
 
@@ -60,6 +62,8 @@ def voted(
     ended = decided(review, verdict, who=who, door=door, now=now)
     if isinstance(ended, Conflict):
         return ended
+    if verdict.ui and ((shown := ready_ui(review)) is None or verdict.ui != shown.sha256):
+        return VoteRefused(review, "stale", OTHER_UI)
     action = None if verdict.result is None else verdict.result.get("action")
     said = action if action in ("decline", "cancel") else verdict.word
     if said not in REFUSALS and is_caller(review, who, callers):
@@ -75,6 +79,7 @@ def voted(
         proven=door in PROVEN,
         reason=verdict.reason,
         subject=subject,
+        ui=verdict.ui,
     )
     if said in REFUSALS:
         return replace(ended, votes=(*review.votes, vote))
@@ -89,7 +94,9 @@ def voted(
         return VoteRefused(review, "repeated", _repeated(vote))
     if len(found := approvers(votes)) >= review.approvals:
         return replace(ended, votes=votes, who=", ".join(found))
-    return replace(review, votes=votes, proposal=None if wanted == review.digest else replace(verdict, reason=""))
+    return replace(
+        review, votes=votes, proposal=None if wanted == review.digest else replace(verdict, reason="", ui="")
+    )
 
 
 def deciders(review: Review, now: float) -> Iterator[tuple[str, tuple[str, ...]]]:

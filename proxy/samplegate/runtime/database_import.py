@@ -152,7 +152,7 @@ def _reviews(old: sqlite3.Connection, new: psycopg.Connection, _now: float) -> i
     if known is not None:
         raise PostgresFault("refused", f"it has review {known[0]} already", "was a copy of the state folder imported?")
     for id in ids:
-        for table in ("reviews", "review_deliveries"):
+        for table in ("reviews", "review_deliveries", "review_uis"):
             names, rows = _rows(old, f"SELECT * FROM {table} WHERE {'id' if table == 'reviews' else 'review'} = ?", id)
             _insert(new, table, names, rows)
         names, rows = _rows(old, "SELECT * FROM review_events WHERE review = ? ORDER BY number", id)

@@ -1,7 +1,8 @@
 """A process whose threads race repeatedly. Each thread has its own connection to a store. All wait for a line, do the
 same operation once, and print their outcomes.
 
-``racer.py NUMBER THREADS``; then for each race a line ``decide|vote|use|seek|open URL``, and a line when it begins.
+``racer.py NUMBER THREADS``; then for each race a line ``decide|vote|use|seek|open|ui|link URL``, and a line when it
+begins.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from samplegate.reviews import sql_database
 from samplegate.reviews.review import Review
 from tests.fakes.review_store import TimedReviews
-from tests.fakes.stored_reviews import NOW, YES, review
+from tests.fakes.stored_reviews import APP, NOW, READY, YES, filled, review
 
 
 def act(store: TimedReviews, what: str, name: str) -> str:
@@ -27,6 +28,13 @@ def act(store: TimedReviews, what: str, name: str) -> str:
         return said.state if isinstance(said, Review) else type(said).__name__
     if what == "use":
         return "won" if store.at(NOW + 2).use([("rv_a", "w", name)]) else "lost"
+    if what == "ui":  # the first thread of each process decides
+        if name.endswith("x0"):
+            said = store.at(NOW + 1).decide("rv_f", filled(user="u"), who=name, door="page")
+            return "decided" if isinstance(said, Review) else "late"
+        return "attached" if store.at(NOW + 1).attach_ui("rv_f", READY, APP) is not None else "not attached"
+    if what == "link":
+        return "won" if store.at(NOW + 1).open_ui("rv_f", READY.sha256, token="t", until=NOW + 60) else "lost"
     if what == "open":
         return "won" if store.open(review(f"rv_{name}"), announce=True, most=7) else "lost"
     found = store.at(NOW + 2).seek("sha256:l", stage="request", waiter=name, seconds=10)

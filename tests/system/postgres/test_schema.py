@@ -23,7 +23,9 @@ from tests.fakes.stored_reviews import review
 from tests.paths import ROOT
 
 TABLES = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('samplegate') AND relkind IN ('r', 'p')"
-ALL = 12
+ALL = 13
+LATER = ("votes", "proposal", "also_from", "also_names", "ui")
+"""Columns of ``reviews`` that later steps add."""
 SLOW = """
 CREATE FUNCTION wait() RETURNS event_trigger LANGUAGE plpgsql AS
     $$ BEGIN IF to_regclass('samplegate.accounts') IS NOT NULL THEN PERFORM pg_advisory_xact_lock(42); END IF; END $$;
@@ -56,7 +58,7 @@ def test_twenty_processes_create_the_tables_together(clients: Forks, database: D
         processes = [running.enter_context(started(clients, database)) for _ in range(20)]
         assert [0] * 20 == [process.wait(50) for process in processes]
     assert ALL == database.value(TABLES)
-    assert [("0003", "0002")] == database.rows("SELECT * FROM version, compatibility")
+    assert [("0004", "0004")] == database.rows("SELECT * FROM version, compatibility")
 
 
 def test_a_killed_migration_leaves_nothing_and_the_next_process_completes_it(
@@ -85,9 +87,9 @@ def test_a_killed_migration_leaves_nothing_and_the_next_process_completes_it(
 
 
 VERSIONS = [
-    ("0004", "0002", None),
-    ("0004", "0004", "newer"),
-    ("0003", "0002", None),
+    ("0005", "0004", None),
+    ("0005", "0005", "newer"),
+    ("0004", "0004", None),
 ]
 
 
@@ -104,17 +106,17 @@ def test_the_oldest_reader_decides_whether_newer_tables_are_used(
     with pytest.raises(PostgresFault) as raised:
         opened(database.url)
     assert kind == raised.value.kind
-    assert "0004" in raised.value.problem
+    assert "0005" in raised.value.problem
     assert "newer samplegate" in raised.value.remedy
 
 
 def test_older_tables_are_migrated_or_named(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that may not migrate says who does."""
     opened(database.url)
-    monkeypatch.setattr(schema, "VERSION", "0004")
+    monkeypatch.setattr(schema, "VERSION", "0005")
     with pytest.raises(PostgresFault) as raised:
         opened(database.url, make=False)
-    assert ("unreachable", "its tables have version 0003") == (raised.value.kind, raised.value.problem)
+    assert ("unreachable", "its tables have version 0004") == (raised.value.kind, raised.value.problem)
     assert "samplegate database migrate" in raised.value.remedy
 
 
@@ -123,14 +125,14 @@ def test_reviews_of_the_first_version_are_kept(database: Database, monkeypatch: 
     monkeypatch.setattr(schema, "VERSION", "0001")
     opened(database.url)
     kept = sql_schema.row(review(), announced=False)
-    old = {name: value for name, value in kept.items() if name not in ("votes", "proposal", "also_from", "also_names")}
+    old = {name: value for name, value in kept.items() if name not in LATER}
     names = ", ".join(old)
     database.rows(f"INSERT INTO reviews({names}) VALUES({', '.join(['%s'] * len(old))})", *old.values())
-    monkeypatch.setattr(schema, "VERSION", "0003")
+    monkeypatch.setattr(schema, "VERSION", "0004")
     store = SqlReviewStore(database.url)
     assert review() == store.get("rv_a")
     store.close()
-    assert [("0003", "0002")] == database.rows("SELECT * FROM version, compatibility")
+    assert [("0004", "0004")] == database.rows("SELECT * FROM version, compatibility")
     monkeypatch.setattr(schema, "VERSION", "0001")
     with pytest.raises(PostgresFault) as raised:
         opened(database.url)

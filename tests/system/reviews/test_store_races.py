@@ -19,7 +19,7 @@ from samplegate.reviews.review import Conflict, Review, VoteRefused
 from tests.fakes.postgresql import postgresql
 from tests.fakes.postgresql import url as address
 from tests.fakes.review_store import TimedReviews
-from tests.fakes.stored_reviews import NO, NOW, YES, review
+from tests.fakes.stored_reviews import APP, LOADING, NO, NOW, READY, YES, form, review
 from tests.paths import ROOT
 
 RACER = ROOT / "tests/fakes/programs/racer.py"
@@ -107,6 +107,42 @@ def votes_race(url: str, racers: Racers) -> None:
     assert found is not None
     assert (7, 7) == (len(found.votes), len({vote.by for vote in found.votes}))
     assert ["opened", *["voted"] * 6, "approved"] == [event.what for event in store.history("rv_a")]
+    store.close()
+
+
+def test_a_ui_is_attached_once_and_never_after_the_decision(url: str, racers: Racers) -> None:
+    ui_race(url, racers)
+
+
+def test_a_ui_is_attached_once_in_postgresql_and_its_link_used_once(racers: Racers) -> None:
+    with postgresql("fsync = off") as place:
+        ui_race(address(place), racers)
+        link_race(address(place), racers)
+
+
+def test_of_twenty_uses_of_a_link_one_gets_the_ui(url: str, racers: Racers) -> None:
+    link_race(url, racers)
+
+
+def ui_race(url: str, racers: Racers) -> None:
+    store = TimedReviews(url)
+    store.open(form(ui=LOADING), announce=False, most=9)
+    outcomes = Counter(racers.race(url, "ui"))
+    assert (1, 3, 16) == (outcomes["decided"], outcomes["late"], outcomes["attached"] + outcomes["not attached"])
+    events = [event.what for event in store.history("rv_f")]
+    if outcomes["attached"]:
+        assert (1, ["opened", "ui ready", "answered"], APP) == (outcomes["attached"], events, store.ui_body("rv_f"))
+    else:
+        assert (["opened", "answered"], None) == (events, store.ui_body("rv_f"))
+    store.at(NOW + 200).purge(0)
+    store.close()
+
+
+def link_race(url: str, racers: Racers) -> None:
+    store = TimedReviews(url)
+    store.open(form(ui=LOADING), announce=False, most=9)
+    store.at(NOW + 1).attach_ui("rv_f", READY, APP)
+    assert Counter(won=1, lost=19) == Counter(racers.race(url, "link"))
     store.close()
 
 

@@ -37,7 +37,7 @@ def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
 
 def test_reviews_of_the_first_version_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, first = f"sqlite:{tmp_path / 'reviews.db'}", replace(sql_schema.SCHEMA, version="0001", older=())
-    columns = ("votes", "proposal", "also_from", "also_names")
+    columns = ("votes", "proposal", "also_from", "also_names", "ui")
     with monkeypatch.context() as older:
         older.setattr(sql_schema, "VERSION", "0001")
         older.setattr(sql_database, "SCHEMA", first)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from samplegate.reviews.async_store import AsyncReviewStore
-from samplegate.reviews.review import Also, Conflict, Delivery, Filter, Review, VoteRefused
+from samplegate.reviews.review import MAX_UI, Also, Conflict, Delivery, Filter, Review, ReviewUi, VoteRefused
 from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.votes import version
 from tests.fakes.review_store import MemoryReviews, TimedReviews
-from tests.fakes.stored_reviews import NO, NOW, YES, filled, form, review
+from tests.fakes.stored_reviews import APP, LOADING, NO, NOW, READY, YES, filled, form, review
 
 Store: TypeAlias = TimedReviews | MemoryReviews
 
@@ -550,3 +551,114 @@ def test_others_see_what_is_pending_for_long(store: Store) -> None:
         ids(store, reviewers=(name,)) for name in ("night\nshift", "lead", "night", "shift", "%")
     ]
     assert ["rv_a"] == ids(store, reviewers=("night\nshift",), states=("pending",), server="db")
+
+
+def test_a_ui_is_added_once_to_a_pending_review_and_a_page_that_is_open_hears_of_it(store: Store) -> None:
+    opened(store, form(ui=LOADING), form("rv_g"))
+    before = store.last_change()
+    shown = store.at(NOW + 1).attach_ui("rv_f", READY, APP)
+    assert shown is not None
+    assert (READY, shown, APP) == (shown.ui, store.get("rv_f"), store.ui_body("rv_f"))
+    assert (before + 1, ["rv_f"]) == (store.last_change(), [event.review for event in store.changes(before, 9)])
+    assert ("ui ready", f"sha256:{READY.sha256} ({len(APP)} bytes)") == (
+        store.history("rv_f")[-1].what,
+        store.history("rv_f")[-1].detail,
+    )
+    for id in ("rv_f", "rv_g", "rv_none"):
+        assert None is store.at(NOW + 2).attach_ui(id, READY, APP)
+    assert (before + 1, None, None) == (store.last_change(), store.ui_body("rv_g"), store.ui_body("rv_none"))
+
+
+def test_a_ui_that_could_not_be_read_has_a_reason_and_no_bytes(store: Store) -> None:
+    opened(store, form(ui=LOADING))
+    failed = replace(LOADING, state="failed", problem="timeout")
+    store.at(NOW + 1).attach_ui("rv_f", failed, b"")
+    assert (failed, None) == (kept(store, "rv_f").ui, store.ui_body("rv_f"))
+    assert ("ui failed", "timeout") == (store.history("rv_f")[-1].what, store.history("rv_f")[-1].detail)
+    assert None is store.at(NOW + 2).attach_ui("rv_f", READY, APP)
+
+
+@pytest.mark.parametrize("end", ["decided", "withdrawn", "expired", "expired, but not yet recorded"])
+def test_no_ui_is_added_after_the_end_of_a_review(store: Store, end: str) -> None:
+    opened(store, form(ui=LOADING))
+    if end == "decided":
+        store.at(NOW + 1).decide("rv_f", filled(user="u"), who="ann", door="page")
+    elif end == "withdrawn":
+        store.at(NOW + 1).withdraw("rv_f", waiter="w", why="gone")
+    elif end == "expired":
+        store.at(NOW + 100).expire()
+    before, ended = store.last_change(), store.get("rv_f")
+    assert None is store.at(NOW + 100).attach_ui("rv_f", READY, APP)
+    assert (before, ended, None) == (store.last_change(), store.get("rv_f"), store.ui_body("rv_f"))
+
+
+@pytest.mark.parametrize(
+    ("ui", "body"),
+    [
+        (READY, APP + b" "),
+        (READY, b""),
+        (replace(READY, size=1), APP),
+        (LOADING, b""),
+        (replace(READY, state="failed"), APP),
+        (ReviewUi(uri="ui://x/y", dialect="rich", state="ready", size=MAX_UI + 1), bytes(MAX_UI + 1)),
+    ],
+    ids=["other bytes", "no bytes", "other size", "loading", "failed with bytes", "too large"],
+)
+def test_a_ui_is_described_by_its_own_bytes(store: Store, ui: ReviewUi, body: bytes) -> None:
+    opened(store, form(ui=LOADING))
+    with pytest.raises(ValueError, match="UI"):
+        store.at(NOW + 1).attach_ui("rv_f", ui, body)
+    assert (LOADING, None) == (kept(store, "rv_f").ui, store.ui_body("rv_f"))
+
+
+def test_a_verdict_names_the_ui_that_was_shown_or_none(store: Store) -> None:
+    opened(store, *(form(id, ui=LOADING) for id in ("rv_a", "rv_b", "rv_c")))
+    seen = replace(filled(user="u"), ui=READY.sha256)
+    early = store.at(NOW + 1).decide("rv_a", seen, who="ann", door="page")
+    assert isinstance(early, VoteRefused)
+    assert ("stale", "pending") == (early.reason, kept(store, "rv_a").state)
+    for id in ("rv_a", "rv_b", "rv_c"):
+        store.at(NOW + 2).attach_ui(id, READY, APP)
+    for verdict in (replace(seen, ui="ab" * 32), replace(NO, ui=READY.sha256[:-1])):
+        assert isinstance(store.at(NOW + 3).decide("rv_a", verdict, who="ann", door="page"), VoteRefused)
+    assert isinstance(store.at(NOW + 3).decide("rv_a", seen, who="ann", door="page"), Review)
+    assert isinstance(store.at(NOW + 3).decide("rv_b", filled(user="u"), who="ann", door="page"), Review)
+    assert isinstance(store.at(NOW + 3).decide("rv_c", replace(NO, ui=READY.sha256), who="ann", door="page"), Review)
+    uis = [found.ui for id in ("rv_a", "rv_b", "rv_c") if (found := kept(store, id).verdict) is not None]
+    assert [READY.sha256, "", READY.sha256] == uis
+
+
+def test_each_vote_names_the_ui_that_its_person_saw(store: Store) -> None:
+    opened(store, form(ui=LOADING, approvals=3))
+    answer = filled(user="u")
+    store.at(NOW + 1).decide("rv_f", answer, who="ann", door="page")
+    store.at(NOW + 2).attach_ui("rv_f", READY, APP)
+    for who, ui in (("ben", READY.sha256), ("cleo", "")):
+        seen = version(kept(store, "rv_f"))
+        store.at(NOW + 3).decide("rv_f", replace(answer, ui=ui), who=who, door="page", seen=seen)
+    after = kept(store, "rv_f")
+    assert ("answered", ["", READY.sha256, ""]) == (after.state, [vote.ui for vote in after.votes])
+
+
+def test_a_link_to_a_ui_works_once_in_time_while_the_review_is_pending(store: Store) -> None:
+    opened(store, form(ui=LOADING))
+
+    def open_ui(token: str, now: float = NOW + 2, id: str = "rv_f", sha256: str = READY.sha256) -> bytes | None:
+        return store.at(now).open_ui(id, sha256, token=token, until=NOW + 60)
+
+    assert None is open_ui("a")
+    store.at(NOW + 1).attach_ui("rv_f", READY, APP)
+    assert [APP, None, APP, None] == [open_ui("a"), open_ui("a"), open_ui("b"), open_ui("b")]
+    assert [None, None, None] == [open_ui("c", NOW + 60), open_ui("c", id="rv_g"), open_ui("c", sha256="ab" * 32)]
+    assert APP == open_ui("c", NOW + 59)
+    assert None is open_ui("d", NOW + 100)
+    store.at(NOW + 3).decide("rv_f", NO, who="ann", door="page")
+    assert (None, APP) == (open_ui("e"), store.ui_body("rv_f"))
+
+
+def test_a_ui_is_deleted_with_its_review(store: Store) -> None:
+    opened(store, form(ui=LOADING))
+    store.at(NOW + 1).attach_ui("rv_f", READY, APP)
+    store.at(NOW + 2).decide("rv_f", NO, who="ann", door="page")
+    assert 1 == store.at(NOW + 1000).purge(10)
+    assert None is store.ui_body("rv_f")

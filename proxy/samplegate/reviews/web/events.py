@@ -107,7 +107,7 @@ class Feed:
                 self._outlines[event.number] = (
                     None
                     if found is None
-                    else replace(found, params={}, arguments=None, answer=None, verdict=None, proposal=None)
+                    else replace(found, params={}, arguments=None, answer=None, verdict=None, proposal=None, ui=None)
                 )
                 if len(self._outlines) > MAX_OUTLINES:
                     del self._outlines[next(iter(self._outlines))]
