@@ -153,9 +153,9 @@ class ReviewPort(Protocol):
         before. Raises Unavailable."""
         ...
 
-    async def show_ui(self, review: Review, ui: ReviewUi, html: bytes) -> None:
-        """Show the server's own UI on the page of a pending review, or that it could not be read. Nothing changes once
-        the review has ended. Raises Unavailable."""
+    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes) -> Review | None:
+        """Show the server's own UI on the page of a pending review, or that it could not be read. None: the review has
+        ended, and nothing changes. Raises Unavailable."""
         ...
 
     async def supersede(self, id: str, why: str) -> bool:

@@ -32,7 +32,7 @@ from samplegate.protocol import strictjson
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.requests import SAMPLING
 from samplegate.reviews import create, edits
-from samplegate.reviews.review import DECIDED, Review
+from samplegate.reviews.review import DECIDED, Review, lookup_with_ui
 from samplegate.reviews.votes import by_program
 
 # seconds of one wait for a verdict if no peer sets an end; the reviewer's own timeout is usually shorter
@@ -189,7 +189,7 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
     # an edited request has another answer, so the review of the request itself counts
     stage: Stage = "request" if "request" in said else "answer"
     asked, review = asks.get(stage), said[stage]
-    same = asked is not None and review.lookup in (asked, create.lookup_with_ui(asked, create.shown(review)))
+    same = asked is not None and review.lookup in (asked, lookup_with_ui(asked, create.shown(review)))
     return None if same else "the policy has changed and no longer asks for this decision"
 
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from samplegate.errors import Unavailable
 from samplegate.gate.ports import ReviewPort
 from samplegate.gate.request import PendingRequest, ReadUi
-from samplegate.reviews import create
-from samplegate.reviews.review import Review, ReviewUi
+from samplegate.reviews.review import Review, ReviewUi, lookup_with_ui
 
 CHANGED: Final = "the server's UI has changed"
 Find = Callable[[str], Awaitable[Review | None]]
@@ -43,7 +42,7 @@ async def find_shown(pending: PendingRequest, wanted: Review, find: Find) -> Rev
     if wanted.ui is None:
         return None
     ui = (await read(pending, wanted.ui)).ui
-    return await find(create.lookup_with_ui(wanted.lookup, ui.sha256)) if ui.state == "ready" else None
+    return await find(lookup_with_ui(wanted.digest, ui.sha256)) if ui.state == "ready" else None
 
 
 async def wait_showing(

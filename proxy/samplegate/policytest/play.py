@@ -264,8 +264,9 @@ class _Actor:
         """Always succeeds, because there is no other process."""
         return True
 
-    async def show_ui(self, review: Review, ui: ReviewUi, html: bytes) -> None:
-        """Nothing to show: a test has no page."""
+    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes) -> Review | None:
+        """None: a test has no page."""
+        return None
 
     async def supersede(self, id: str, why: str) -> bool:
         """False, because no test shows a UI that could change."""

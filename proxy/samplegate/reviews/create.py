@@ -114,11 +114,6 @@ def digest(
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def lookup_with_ui(lookup: str, sha256: str) -> str:
-    """The lookup of a review that shows the server's own UI with these bytes."""
-    return "sha256:" + hashlib.sha256(f"{lookup} ui {sha256}".encode()).hexdigest()
-
-
 def shown(review: Review) -> str:
     """The SHA-256 of the UI that a review shows; "" if it shows none."""
     return "" if review.ui is None else review.ui.sha256

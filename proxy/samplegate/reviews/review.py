@@ -362,8 +362,17 @@ def decided(review: Review, verdict: Verdict, *, who: str, door: Door, now: floa
     """Apply a verdict."""
     if review.state != "pending" or now >= review.expires:
         return Conflict(expired(review, now) or review)
+    # a verdict on the form alone counts, whatever UI the server has later
+    lookup = review.digest if review.ui is not None and not verdict.ui else review.lookup
     return msgspec.structs.replace(
-        review, state=_STATES[verdict.word], verdict=verdict, proposal=None, decided=now, who=who, door=door
+        review,
+        lookup=lookup,
+        state=_STATES[verdict.word],
+        verdict=verdict,
+        proposal=None,
+        decided=now,
+        who=who,
+        door=door,
     )
 
 
@@ -379,7 +388,13 @@ def with_ui(review: Review, ui: ReviewUi, body: bytes, now: float) -> Review | N
         raise ValueError("the SHA-256 or the size is not that of the UI's bytes")
     if review.state != "pending" or now >= review.expires or review.ui is None or review.ui.state != "loading":
         return None
-    return replace(review, ui=ui)
+    lookup = review.lookup if ui.state == "failed" else lookup_with_ui(review.lookup, ui.sha256)
+    return replace(review, ui=ui, lookup=lookup)
+
+
+def lookup_with_ui(lookup: str, sha256: str) -> str:
+    """The lookup of a review that shows the server's own UI with these bytes, from its ``digest``."""
+    return "sha256:" + hashlib.sha256(f"{lookup} ui {sha256}".encode()).hexdigest()
 
 
 def ui_detail(ui: ReviewUi) -> str:

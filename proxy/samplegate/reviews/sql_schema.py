@@ -174,7 +174,18 @@ _TYPES: Final[dict[str, Any]] = {
     "proposal": Verdict,
     "ui": ReviewUi,
 }
-_CHANGING: Final = ("state", "decided", "who", "door", "waiter", "held_until", "answers_until", "used_by", "used")
+_CHANGING: Final = (
+    "lookup",
+    "state",
+    "decided",
+    "who",
+    "door",
+    "waiter",
+    "held_until",
+    "answers_until",
+    "used_by",
+    "used",
+)
 
 
 def row(review: Review, *, announced: bool) -> dict[str, Any]:

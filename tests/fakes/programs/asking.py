@@ -34,9 +34,24 @@ def refuse(id: Any, code: int, message: str, **data: Any) -> None:
 def pushed(method: str, params: dict[str, Any]) -> dict[str, Any]:
     """In legacy versions: send the request now and wait for the answer."""
     write({"id": "q1", "method": method, "params": params})
-    while (answer := read()).get("id") != "q1":
-        pass
-    return {name: answer[name] for name in ("result", "error") if name in answer}
+    while (frame := read()).get("id") != "q1":
+        if frame.get("method") == "resources/read":
+            resource(frame["id"], frame["params"], modern=False)
+    return {name: frame[name] for name in ("result", "error") if name in frame}
+
+
+def resource(id: Any, params: dict[str, Any], modern: bool) -> None:
+    """The file ``ui.html`` in the working directory, as the only resource. Each read is noted in ``reads.jsonl``."""
+    with open("reads.jsonl", "a") as reads:
+        reads.write(json.dumps(params) + "\n")
+    try:
+        with open("ui.html") as file:
+            content = {"uri": params["uri"], "mimeType": "text/html;profile=mcp-app", "text": file.read()}
+    except OSError:
+        refuse(id, -32002, "resource not found")
+        return
+    done = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}
+    write({"id": id, "result": {**done, "contents": [content]}})
 
 
 def call(id: Any, params: dict[str, Any], modern: bool) -> None:
@@ -119,6 +134,8 @@ def answer(frame: dict[str, Any]) -> None:
         )
     elif method == "tools/call":
         call(id, params, modern)
+    elif method == "resources/read":
+        resource(id, params, modern)
     elif method == "tools/list":
         tool = {"name": "do", "inputSchema": {"type": "object"}}
         write(
