@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
@@ -50,7 +50,7 @@ from samplegate.policytest import suite
 from samplegate.policytest.suite import Scene
 from samplegate.protocol import rawjson, results, server_requests
 from samplegate.protocol.identity import LOCAL, Identity
-from samplegate.protocol.requests import BadRequest, Origin, Request
+from samplegate.protocol.requests import BadRequest, Origin, Request, UiRef
 from samplegate.runtime.process import compile_loaded, load_policy
 
 _UNIT: Final[dict[Quantity, str]] = {
@@ -309,6 +309,8 @@ class Explained:
     """The reviews, if any."""
     steps: Sequence[RuleStep]
     spending: Spending
+    ui: UiRef | None
+    """The server's own UI that the form names."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -466,12 +468,13 @@ def _explain(
 ) -> Explained | BadRequest:
     compiled = compile_loaded(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     client = suite.capabilities(scene.client or [])
-    item = server_requests.item(*asked, origin, offer_to(compiled, origin, client))
+    item = server_requests.item(*asked, origin, offer_to(compiled, origin, client, page=True))
     if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(compiled, item.request, Situation(can_forward(item.request, client), item.offered))
     reviews = review_stages(compiled, item.request, decision)
-    return Explained(item.method, item.request, decision, reviews, steps, spending(compiled, item.request, decision))
+    spent = spending(compiled, item.request, decision)
+    return Explained(item.method, item.request, decision, reviews, steps, spent, item.ui)
 
 
 def _report(explained: Explained) -> Iterator[str]:
@@ -487,6 +490,8 @@ def _report(explained: Explained) -> Iterator[str]:
     for name, value in _act_details(decision).items():
         text = f"{value:g}s" if name == "timeout" else json.dumps(value, ensure_ascii=False)
         yield f"{name:<9} {text}"
+    if (shown := _ui_shown(explained)) is not None:
+        yield f"ui        {shown[0]}"
     if explained.reviews is not None:
         yield from review_lines(explained.reviews)
     yield from spending_lines(explained.spending)
@@ -510,10 +515,26 @@ def _json(explained: Explained) -> dict[str, Any]:
         **spending_as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
         "declared": decision.declared,
+        "ui": None if (shown := _ui_shown(explained)) is None else {"shown_to": shown[1]},
         "wire": wire_answer(explained.request.kind, explained.request.origin.era, decision),
         "outcome": outcome(explained),
         "rules": steps_as_json(explained.steps),
     }
+
+
+def _ui_shown(explained: Explained) -> tuple[str, Literal["reviewer", "client", "nobody"]] | None:
+    """What happens to the server's own UI that the form names, as a sentence and as a word; None if it names none."""
+    if explained.ui is None:
+        return None
+    match explained.decision.act:
+        case Escalated(ui=True):
+            return "the server's own UI is shown to the reviewer, if there is a page", "reviewer"
+        case Escalated():
+            return "the server's own UI is hidden from the reviewer (ui: hide)", "nobody"
+        case Forwarded():
+            return "the client gets the server's own UI with the form, if it declared that", "client"
+        case _:
+            return "nobody sees the server's own UI", "nobody"
 
 
 def _origin_text(origin: Origin) -> str:

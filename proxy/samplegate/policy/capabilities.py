@@ -27,7 +27,7 @@ _Answerer: TypeAlias = Literal["gate", "client", "nobody", "otherwise"]
 """The party that answers a class under a rule. ``otherwise``: the rule's effect cannot be carried out for the class."""
 
 _CLASSES: Final[tuple[Class, ...]] = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
-_ALL: Final = ClientCapabilities(True, True, True, True, True)
+_ALL: Final = ClientCapabilities(True, True, True, True, True, ui=True)
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def _shows_ui(compiled: CompiledPolicy, who: Asker, client: ClientCapabilities, 
     return any(isinstance(rule, EscalateRule) and rule.ui == "show" for rule in rules)
 
 
-def offer_to(compiled: CompiledPolicy, origin: Origin, client: ClientCapabilities) -> Offer:
+def offer_to(compiled: CompiledPolicy, origin: Origin, client: ClientCapabilities, *, page: bool = False) -> Offer:
     """The capabilities that were declared to the server before a request of this origin: once for all calls in the
     legacy era, per call in the modern one."""
     call = origin.calls[0] if origin.era == "modern" and origin.calls else None
@@ -92,6 +92,7 @@ def offer_to(compiled: CompiledPolicy, origin: Origin, client: ClientCapabilitie
         revision=origin.revision,
         client=client,
         call=call,
+        page=page,
     )
 
 
@@ -352,6 +353,8 @@ class CapabilityReport(msgspec.Struct, frozen=True):
     """Which of these requests may match no rule."""
     denials: tuple[Denial, ...] = ()
     """The rules that may deny some of them, in order."""
+    shows_ui: bool = False
+    """Forms: whether a rule shows the server's own UI, so that it is declared to the server if there is a page."""
 
     def __str__(self) -> str:
         said = {
@@ -367,7 +370,9 @@ class CapabilityReport(msgspec.Struct, frozen=True):
         if self.declared == "never" and self.untaken != "all" and not self.denials:
             tools = self.requests == "sampling with tools"
             said += f", because {'no model accepts tools' if tools else 'no rule can answer it'}"
-        return "; ".join((f"{_NAMES.get(self.requests, self.requests)}: {said}", left, *map(str, self.denials)))
+        ui = "the server's own UI is advertised if reviewers have a page" if self.shows_ui else ""
+        parts = (f"{_NAMES.get(self.requests, self.requests)}: {said}", left, *map(str, self.denials), ui)
+        return "; ".join(filter(None, parts))
 
 
 def describe_offer(
@@ -391,9 +396,14 @@ def describe_offer(
         (bare.url, able.url),
     )
     who = Asker(server, caller, era, call)
-    return tuple(
+    shows_ui = able.form and _shows_ui(compiled, who, ClientCapabilities(), page=True)
+    reports = (
         _coverage(class_, declared, list(_reachable(compiled, who, class_)))
         for class_, declared in zip(_CLASSES, pairs, strict=True)
+    )
+    return tuple(
+        msgspec.structs.replace(report, shows_ui=shows_ui) if report.requests == "elicitation by form" else report
+        for report in reports
     )
 
 

@@ -152,6 +152,8 @@ def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
 
 
 def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
+    if rule.ui == "show" and (rule.match.kind == "sampling" or rule.match.mode == "url"):
+        draft.warn((*path, "ui"), "the rule matches no form, so the key has no effect; remove it", key=True)
     timeout: Path = (*path, "timeout")
     if rule.timeout is not None and draft.sound(*timeout):
         timeouts.check_span(draft, timeout, rule.timeout)
