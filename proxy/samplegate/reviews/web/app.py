@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from samplegate.reviews.web import events, pages
+from samplegate.reviews.web import events, pages, ui
 from samplegate.reviews.web.api import ReviewApi
 from samplegate.reviews.web.assertion import AssertionMiddleware
 from samplegate.reviews.web.context import Web
@@ -31,7 +31,8 @@ class ReviewsApp:
         ended = EndedSessions(web.wall)
         self._feed = events.Feed(web, poll=poll, keep_alive=keep_alive, ended=ended.load)
         signin = SignIn(web, ended)
-        routes = [*ReviewApi(web, self._feed).routes(), *signin.routes(), *_more(web, self._feed), *pages.routes(web)]
+        routes = [*ReviewApi(web, self._feed).routes(), *signin.routes(), *_more(web, self._feed)]
+        routes += [*ui.routes(web), *pages.routes(web)]
         router = Router(routes, redirect_slashes=False, default=_nothing)
         people = AssertionMiddleware(SessionMiddleware(router, signin), web, signin.cookie)
         self._app = PageGuard(people, web, body_time=body_time)

@@ -389,7 +389,7 @@ def prefilled(review: Review) -> Posted | None:
         return None
     result = proposal.result or {}
     if review.kind == "elicitation":
-        return _prefilled_form(review, result.get("content"))
+        return filled_form(review, result.get("content"))
     if review.answer is not None:
         return {f"answer.{b}": [text] for b, text in texts(result.get("content", review.answer.get("content")))}
     params = apply(review.params, proposal.edits or Edits())
@@ -406,7 +406,8 @@ def prefilled(review: Review) -> Posted | None:
     return {name: [_initial(value)] for name, value in values.items()}
 
 
-def _prefilled_form(review: Review, content: Any) -> Posted:
+def filled_form(review: Review, content: Any) -> Posted:
+    """The inputs of a form with these values, as far as they can show them. Secrets are left out (R39)."""
     form = read_form(review.params.get("requestedSchema"), review.revision)
     if isinstance(form, NotFlat) or not isinstance(content, dict):
         return {}

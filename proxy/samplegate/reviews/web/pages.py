@@ -34,6 +34,7 @@ from samplegate.reviews.review import (
     Verdict,
     VoteRefused,
     expired,
+    ready_ui,
     scrub_verdict,
 )
 from samplegate.reviews.store import ReviewStore, ReviewTransactions
@@ -45,6 +46,7 @@ from samplegate.reviews.web.context import Person, Posted, Web, first_value, man
 from samplegate.reviews.web.diff import ShownChange
 from samplegate.reviews.web.forms import TypedForm, answers, editors, parse_form, problems_by_field, summary, texts
 from samplegate.reviews.web.render import lines
+from samplegate.reviews.web.ui_frame import page_policy
 from samplegate.urls import shown_url
 
 LENGTH: Final = 120  # characters
@@ -384,6 +386,9 @@ def view(
         space.text(str(review.params.get("message", "")), rendered=False) if review.kind == "elicitation" else None
     )
     values["raw"] = space.json(review.params)
+    values["shows_ui"] = decides and review.ui is not None and not values.get("unflat")
+    ui, seen = ready_ui(review), None if tried is None else first_value(tried.posted, "ui")
+    values["seen_ui"] = seen if ui is not None and seen == ui.sha256 else ""
     return values | {"left_out": space.left_out, "unread": reader.left_out}
 
 
@@ -503,7 +508,7 @@ class Pages:
 
     async def show(self, request: Request, person: Person) -> Response:
         """One review, with its decision form."""
-        review = await self._visible_review(request, person)
+        review = await self.visible_review(request, person)
         return self._missing(request, person) if review is None else await self._review_page(request, person, review)
 
     async def back(self, request: Request, person: Person) -> Response:
@@ -522,7 +527,7 @@ class Pages:
         posted = await sign_in.read_form(self._web, request)
         if isinstance(posted, Response):
             return posted
-        review = await self._visible_review(request, person)
+        review = await self.visible_review(request, person)
         if review is None:
             return self._missing(request, person)
         if (why := person.undecidable(review, self._web.store.wall())) is not None:
@@ -556,9 +561,16 @@ class Pages:
                 request, person, review, tried, status=422 if problems and not form.preview else 200
             )
         seen = version(review)
+        shown = replace(read, ui=first_value(posted, "ui") or "")
         decided = await self._web.store.write(
             lambda store: store.decide(
-                review.id, read, who=person.name, door="page", seen=seen, callers=person.callers, subject=person.subject
+                review.id,
+                shown,
+                who=person.name,
+                door="page",
+                seen=seen,
+                callers=person.callers,
+                subject=person.subject,
             )
         )
         if decided is None:
@@ -573,7 +585,7 @@ class Pages:
 
     async def picture(self, request: Request, person: Person) -> Response:
         """A picture of a review, by its number on the page."""
-        review = await self._visible_review(request, person)
+        review = await self.visible_review(request, person)
         found = (
             None if review is None else await to_thread.run_sync(render.picture_of, review, request.path_params["n"])
         )
@@ -581,10 +593,10 @@ class Pages:
 
     async def raw(self, request: Request, person: Person) -> Response:
         """The whole request as JSON, in plain text."""
-        review = await self._visible_review(request, person)
+        review = await self.visible_review(request, person)
         return self._missing(request, person) if review is None else await to_thread.run_sync(render.raw_of, review)
 
-    async def _visible_review(self, request: Request, person: Person) -> Review | None:
+    async def visible_review(self, request: Request, person: Person) -> Review | None:
         """The review, if this user may see it, with its current state: it may just have expired."""
         review = await self._web.store.read(lambda store: store.get(request.path_params["id"]))
         if review is None or not person.sees(review, self._web.store.wall()):
@@ -598,7 +610,7 @@ class Pages:
         left = await count_pending(self._web.store, person, review)
         # in a thread, because rendering a large review takes a tenth of a second
         values = await to_thread.run_sync(view, review, events, person, self._web.store.wall(), tried)
-        return self._page(
+        answer = self._page(
             request,
             "review.html",
             person,
@@ -607,6 +619,9 @@ class Pages:
             left=left,
             **values,
         )
+        if values["shows_ui"]:
+            answer.headers["content-security-policy"] = page_policy(self._web, request, review.id)
+        return answer
 
     def _page(self, request: Request, template: str, person: Person, *, status: int = 200, **values: Any) -> Response:
         return render.page(

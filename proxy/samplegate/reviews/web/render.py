@@ -31,6 +31,7 @@ TYPES: Final = {
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "sign_in.js": "text/javascript; charset=utf-8",
+    "ui.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 _KEEP: Final = "public, max-age=31536000, immutable"
@@ -101,6 +102,11 @@ def page(
     values = {"form_token": "", "here": request.url.path, **values}
     html = _environment().get_template(template).render(web=web, now=web.store.wall(), person=person, **values)
     return HTMLResponse(html, status, HEADERS)
+
+
+def part(template: str, **values: Any) -> str:
+    """A part of a page, which the page's script inserts."""
+    return _environment().get_template(template).render(**values)
 
 
 @lru_cache(maxsize=1)

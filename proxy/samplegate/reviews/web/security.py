@@ -253,6 +253,8 @@ def too_large(scope: MutableMapping[str, Any]) -> Response:
 
 def bound_of(path: str) -> int:
     """The maximum size of a body, in bytes."""
+    if path.startswith("/reviews/") and path.endswith("/ui/proposal"):
+        return MAX_VERDICT
     if not path.endswith("/verdict"):
         return MAX_BODY
     return MAX_FORM if path.startswith("/reviews/") else MAX_VERDICT

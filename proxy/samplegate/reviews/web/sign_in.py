@@ -12,7 +12,7 @@ import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, quote
 
 import msgspec
@@ -21,11 +21,21 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews.sign_in_links import CODE_PREFIX
+from samplegate.reviews.verdict import MAX_DEPTH
 from samplegate.reviews.web import render
 from samplegate.reviews.web.assertion import asserted_of, listener_by
-from samplegate.reviews.web.context import Person, Web
-from samplegate.reviews.web.security import Pace, SharedLoginLimiter, headers_of, is_cross_site, is_own_page, sender
+from samplegate.reviews.web.context import Person, Web, problem
+from samplegate.reviews.web.security import (
+    MAX_VERDICT,
+    Pace,
+    SharedLoginLimiter,
+    headers_of,
+    is_cross_site,
+    is_own_page,
+    sender,
+)
 
 MAX_COOKIE: Final = 1024  # characters; ours have about 300
 MAX_ENDED: Final = 10_000  # sessions that were signed out and have not expired
@@ -213,6 +223,26 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
     return form
 
 
+async def read_json(web: Web, request: Request) -> Mapping[str, Any] | Response:
+    """The JSON object that a script of our page posted in this session, without the form's token; otherwise a
+    problem."""
+    session: PageSession | None = request.scope.get(_SESSION)
+    headers = headers_of(request.scope)
+    if session is None or is_cross_site(headers):
+        return problem(403, "not from a page of ours in this session; reload the page")
+    if headers.media_type() != "application/json":
+        return problem(415, "send application/json in UTF-8")
+    try:
+        given = decode(await request.body(), max_bytes=MAX_VERDICT, max_depth=MAX_DEPTH)
+    except JsonFault as fault:
+        return problem(400, f"the body is not JSON: {fault}")
+    token = given.pop(FORM_FIELD, None) if isinstance(given, dict) else None
+    if not isinstance(token, str) or not hmac.compare_digest(token.encode("utf-8", "replace"), session.form.encode()):
+        return problem(403, "the form belongs to another session; reload the page")
+    found: Mapping[str, Any] = given
+    return found
+
+
 def redirect_to_sign_in(request: Request) -> Response:
     """The redirect of an unknown user to the sign-in page and back.
 
@@ -317,8 +347,8 @@ class SignIn:
             response.headers["retry-after"] = str(wait)
             return response
         self._web.log.warning("person.refused", address=address)
-        problem = USED_LINK if one_use else "Unknown token. Check that you copied all of it."
-        return self._page(request, 403, place, problem)
+        what = USED_LINK if one_use else "Unknown token. Check that you copied all of it."
+        return self._page(request, 403, place, what)
 
     async def _start_session(self, person: Person, token: str, place: str) -> Response:
         """A new session with a new ID, whatever cookie the request has."""
@@ -353,8 +383,8 @@ class SignIn:
         self._set(response, "", 0)
         return response
 
-    def _page(self, request: Request, status: int, place: str, problem: str) -> Response:
-        return render.page(self._web, request, "sign_in.html", status=status, person=None, next=place, problem=problem)
+    def _page(self, request: Request, status: int, place: str, what: str) -> Response:
+        return render.page(self._web, request, "sign_in.html", status=status, person=None, next=place, problem=what)
 
     @property
     def _is_secure(self) -> bool:

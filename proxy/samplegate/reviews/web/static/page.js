@@ -84,14 +84,24 @@ async function reloadList() {
   tick();
 }
 
+// Shows the server's UI when it has been read. What was typed into the form stays.
+function swapUi(page) {
+  const [ours, theirs] = [document.getElementById("ui"), page.getElementById("ui")];
+  if (!ours || !theirs || ours.dataset.state === theirs.dataset.state) return;
+  swap("ui", page);
+  document.dispatchEvent(new Event("ui-changed"));
+}
+
 async function reloadStanding() {
   const page = await load(review.dataset.at); // not location.href: after a refused form it is another address
   const fresh = page.querySelector("[data-review]");
   if (!fresh) return;
   swap("standing", page);
+  swapUi(page);
   tick();
   if (fresh.dataset.state === review.dataset.state) return;
   review.dataset.state = fresh.dataset.state;
+  document.dispatchEvent(new Event("review-ended"));
   const standing = document.getElementById("standing");
   standing.setAttribute("role", "alert");
   const again = document.createElement("p");

@@ -1,0 +1,371 @@
+// The server's own UI on the page of a review: a frame, and the bridge to the app in it. Everything from the frame is hostile. The app
+// proposes: what it submits fills the gate's form, and only a person's press of a button of the gate sends. Loaded after page.js.
+"use strict";
+
+{
+const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values: 20000, depth: 32, submissions: 30, heights: 60 };
+const START = 15000; // ms in which the app must get ready
+const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
+const HEIGHT = [80, 800]; // CSS pixels
+const ISOLATES = 152; // Chromium with Connection-Allowlist. Without it, the app could send what is typed into it to somewhere else
+const PROTOCOL = "2026-01-26"; // of MCP Apps
+const ACTIONS = { accept: "Accept and send", decline: "Decline", cancel: "Dismiss" };
+
+const page = document.querySelector("[data-review]");
+const decision = document.getElementById("decision");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const theme = () => (dark.matches ? "dark" : "light");
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const isId = (value) => (typeof value === "string" && value.length <= 200) || Number.isSafeInteger(value);
+
+class TooMuch extends Error {}
+
+// A copy of a message as JSON values. Undefined members are left out, as JSON does. Throws TooMuch beyond the limits, which cycles
+// exceed too, and TypeError for other objects (maps, buffers, ports).
+function copied(value, room, depth = 0) {
+  room.values -= 1;
+  if (typeof value === "string") room.characters -= value.length;
+  if (depth > LIMITS.depth || room.values < 0 || room.characters < 0) throw new TooMuch();
+  if (value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value)) return value;
+  if (Array.isArray(value)) {
+    if (value.length > room.values) throw new TooMuch();
+    return Array.from(value, (item) => copied(item === undefined ? null : item, room, depth + 1));
+  }
+  if (typeof value !== "object" || Object.getPrototypeOf(value) !== Object.prototype) throw new TypeError("not JSON");
+  const members = [];
+  for (const name of Object.keys(value)) {
+    if (value[name] === undefined) continue;
+    room.characters -= name.length;
+    members.push([name, copied(value[name], room, depth + 1)]);
+  }
+  return Object.fromEntries(members);
+}
+
+// While an app has just changed the form or the page's layout, no press of a button decides: it may have been meant for what was there
+// before. Somebody who goes on typing does not press a button that got the focus meanwhile.
+const calm = {
+  until: 0,
+  wait() {
+    this.until = performance.now() + CALM;
+    decision.classList.add("settling");
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => decision.classList.remove("settling"), CALM);
+  },
+  guards(button) {
+    return button?.name === "do" && button.value !== "preview" && performance.now() < this.until;
+  },
+};
+decision?.addEventListener("click", (event) => {
+  if (!calm.guards(event.target.closest("button"))) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+}, true);
+decision?.addEventListener("keydown", (event) => {
+  if (event.key === "Tab" || event.key === "Escape" || !calm.guards(event.target.closest("button"))) return;
+  event.preventDefault();
+  calm.wait();
+}, true);
+
+// The gate's form beside the UI, with what the app submits.
+const form = {
+  edited: false, // by hand, since it was last filled
+  watch() {
+    decision.addEventListener("input", (event) => {
+      if (event.target.closest("#form")) this.edited = true;
+    });
+  },
+  fill(html) {
+    swap("form", new DOMParser().parseFromString(html, "text/html"));
+    this.edited = false;
+    document.getElementById("form").classList.add("filled");
+  },
+};
+
+// Marks the button that fits what the app submitted, and focuses it unless a person types elsewhere.
+function preselect(action) {
+  for (const button of decision.querySelectorAll("button.proposed")) button.classList.remove("proposed");
+  const buttons = [...decision.querySelectorAll(`button[name=do][value=${action}]`)];
+  for (const button of buttons) button.classList.add("proposed");
+  return buttons.find((button) => button.checkVisibility());
+}
+
+class Bridge {
+  constructor(section, described) {
+    this.section = section;
+    this.place = section.querySelector(".place");
+    this.described = described;
+    this.received = [];
+    this.count = 0;
+    this.loads = 0;
+    this.heights = 0;
+    this.submissions = 0;
+    this.number = 0;
+    this.phase = "starting"; // starting, greeted (SEP-3118: ui/initialize was answered), ready, closed
+    this.frame = Object.assign(document.createElement("iframe"), { title: `UI from ${section.dataset.server}`, referrerPolicy: "no-referrer" });
+    this.frame.setAttribute("sandbox", "allow-scripts");
+    this.frame.setAttribute("credentialless", "");
+    this.end = new AbortController();
+    const { signal } = this.end;
+    addEventListener("message", (event) => this.receive(event), { signal });
+    this.frame.addEventListener("load", () => ++this.loads > 1 && this.close("The UI left its page, so it was closed. Use the form below."));
+    dark.addEventListener("change", () => this.retheme(), { signal });
+    document.addEventListener("review-ended", () => this.close("The review has ended."), { signal });
+    this.keepFocus(signal);
+    this.timer = setTimeout(() => this.close("The UI did not start in time. Use the form below."), START);
+    this.frame.src = described.src;
+    this.place.append(this.frame);
+    document.getElementById("seen-ui").value = described.sha256; // from now on, a person may have seen it
+  }
+
+  // An app can take the focus at any time. While a person is in a field of the page, the frame cannot be focused; it can again when they
+  // reach for it with the pointer or the Tab key.
+  keepFocus(signal) {
+    const field = (target) => target instanceof Element && target.matches("input, textarea, select");
+    const shut = (event) => { if (field(event.target)) this.frame.inert = true; };
+    const open = () => { this.frame.inert = false; };
+    document.addEventListener("focusin", shut, { signal });
+    document.addEventListener("keydown", (event) => (event.key === "Tab" ? open() : shut(event)), { signal, capture: true });
+    document.addEventListener("focusout", (event) => { if (!event.relatedTarget) open(); }, { signal });
+    for (const reach of ["pointermove", "pointerdown"]) this.place.addEventListener(reach, open, { signal });
+  }
+
+  receive(event) {
+    if (event.source !== this.frame.contentWindow || event.origin !== "null" || this.phase === "closed") return;
+    const now = performance.now();
+    this.received = this.received.filter((at) => now - at < 1000);
+    this.received.push(now);
+    if (++this.count > LIMITS.messages || this.received.length > LIMITS.perSecond) return this.close("The UI sent too many messages, so it was closed. Use the form below.");
+    let message;
+    try {
+      message = copied(event.data, { values: LIMITS.values, characters: LIMITS.characters });
+    } catch (problem) {
+      if (problem instanceof TooMuch) this.close("The UI sent too large a message, so it was closed. Use the form below.");
+      return;
+    }
+    if (!isObject(message)) return;
+    if (this.described.dialect === "rich") this.rich(message);
+    else if (message.jsonrpc === "2.0") this.rpc(message);
+  }
+
+  send(message) {
+    this.frame.contentWindow?.postMessage(message, "*"); // an opaque origin has no other name. Nothing secret is sent
+  }
+
+  started() {
+    clearTimeout(this.timer);
+    this.phase = "ready";
+  }
+
+  // -- SEP-3118, over the messages of MCP Apps
+
+  rpc({ id, method, params, result, error }) {
+    if (typeof method === "string" && id === undefined) this.notified(method, params);
+    else if (typeof method === "string" && isId(id)) this.send({ jsonrpc: "2.0", id, ...this.answer(method, params) });
+    else if (method === undefined && id !== undefined && id === this.asked) {
+      this.asked = undefined;
+      if (error === undefined) this.submitted(result);
+      else this.close("The UI could not answer the form. Use the form below.");
+    }
+    if (this.unable) this.close("The UI cannot answer forms. Use the form below.");
+  }
+
+  answer(method, params) {
+    switch (method) {
+      case "ui/initialize":
+        if (this.phase !== "starting") return { error: { code: -32600, message: "Already initialized" } };
+        this.phase = "greeted";
+        this.unable = !isObject(params?.appCapabilities?.elicitation);
+        return { result: {
+          protocolVersion: PROTOCOL,
+          hostInfo: { name: "samplegate", version: this.described.version },
+          hostCapabilities: { elicitation: {} },
+          hostContext: {
+            theme: theme(), displayMode: "inline", availableDisplayModes: ["inline"], platform: "web", locale: navigator.language,
+            timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+            containerDimensions: { width: this.place.clientWidth, maxHeight: HEIGHT[1] },
+          },
+        } };
+      case "ping":
+        return { result: {} };
+      case "ui/request-display-mode":
+        return { result: { mode: "inline" } };
+      case "ui/open-link":
+      case "ui/download-file":
+      case "ui/message":
+        return { result: { isError: true } };
+      default:
+        return { error: { code: -32601, message: "Method not found" } };
+    }
+  }
+
+  notified(method, params) {
+    if (method === "ui/notifications/initialized" && this.phase === "greeted") {
+      this.started();
+      this.ask();
+    } else if (method === "ui/notifications/size-changed") this.resize(params?.height);
+  }
+
+  ask() {
+    this.asked = `samplegate-${++this.number}`;
+    this.send({ jsonrpc: "2.0", id: this.asked, method: "elicitation/create", params: this.described.params });
+  }
+
+  retheme() {
+    if (this.phase !== "ready" || this.described.dialect === "rich") return;
+    this.send({ jsonrpc: "2.0", method: "ui/notifications/host-context-changed", params: { theme: theme() } });
+  }
+
+  // -- RICH
+
+  rich(message) {
+    if (message.type === "ui-lifecycle-iframe-ready") {
+      this.started();
+      this.tellContext();
+    } else if (message.type === "ui-size-change") this.resize(message.payload?.height);
+    else if (message.jsonrpc === "2.0" && message.method === "ui/submit-elicitation" && this.phase === "ready") this.submitted(message.params);
+  }
+
+  tellContext(error) {
+    const { params, context } = this.described;
+    const shown = context === null ? { theme: theme() } : isObject(context) ? { theme: theme(), ...context } : context;
+    const failed = error === undefined ? {} : { error };
+    this.send({
+      jsonrpc: "2.0", method: "ui/notifications/elicitation-context",
+      params: { message: params.message, schema: params.requestedSchema, context: isObject(shown) ? { ...shown, ...failed } : shown, ...failed },
+    });
+  }
+
+  // -- both
+
+  resize(height) {
+    if (!Number.isFinite(height) || ++this.heights > LIMITS.heights) return;
+    const wanted = `${Math.round(Math.min(Math.max(height, HEIGHT[0]), HEIGHT[1]))}px`;
+    if (wanted === this.frame.style.height) return;
+    this.frame.style.height = wanted;
+    calm.wait();
+  }
+
+  async submitted(given) {
+    if (++this.submissions > LIMITS.submissions) return this.close("The UI submitted too often, so it was closed. Use the form below.");
+    if (this.checking) return;
+    this.checking = true;
+    let found;
+    try {
+      found = await this.check(isObject(given) ? given : {});
+    } finally {
+      this.checking = false;
+    }
+    if (this.phase === "closed" || found === undefined) return;
+    const action = ACTIONS[given?.action] ? given.action : "accept";
+    if (found.problems.length) this.refuse(found.problems);
+    if (action === "accept" && found.form !== null) this.propose(found);
+    else if (!found.problems.length) this.decline(action);
+  }
+
+  async check({ action, content }) {
+    const token = decision.elements.form_token.value;
+    let answer;
+    try {
+      answer = await fetch(`${page.dataset.at}/ui/proposal`, {
+        method: "POST", credentials: "same-origin", redirect: "error", headers: { "content-type": "application/json" },
+        body: JSON.stringify({ form_token: token, ui: this.described.sha256, action, content }),
+      });
+    } catch {
+      return void this.tell("What the UI submitted could not be checked. Try again, or use the form below.");
+    }
+    if (answer.ok) return answer.json();
+    this.close(answer.status === 409 ? "The review has ended." : "What the UI submitted could not be checked. Use the form below.");
+    return undefined;
+  }
+
+  // Sends the problems back into the app, which asks again.
+  refuse(problems) {
+    if (this.described.dialect === "rich") this.tellContext(problems.join(", "));
+    else this.ask();
+    this.tell(`The UI submitted values that do not fit the form. ${problems.map((each) => `${each}.`).join(" ")}`);
+  }
+
+  propose({ form: html, problems }) {
+    const inForm = document.getElementById("form").contains(document.activeElement);
+    if (form.edited || inForm) return this.offer(html, problems);
+    this.fill(html, problems);
+  }
+
+  fill(html, problems) {
+    calm.wait();
+    form.fill(html);
+    preselect("accept");
+    if (problems.length) return;
+    this.tell(`The UI filled in the form below. Check the values, then choose "${ACTIONS.accept}". Nothing was sent yet.`);
+    if (document.activeElement === this.frame) document.getElementById("form").focus();
+  }
+
+  // A person has typed into the form: the app's values replace theirs only if they choose so.
+  offer(html, problems) {
+    if (!problems.length) this.tell("The UI submitted values, but you have edited the form.");
+    const use = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Replace my values" });
+    use.addEventListener("click", () => {
+      use.remove();
+      this.fill(html, problems);
+      document.getElementById("form").focus();
+    });
+    this.section.querySelector(".told").after(use);
+    this.section.querySelectorAll(".told ~ button").forEach((each) => each !== use && each.remove());
+  }
+
+  decline(action) {
+    calm.wait();
+    const button = preselect(action);
+    this.tell(`The UI suggests "${ACTIONS[action]}". Nothing was sent yet: choose a button to decide.`);
+    if (document.activeElement === this.frame || document.activeElement === document.body) button?.focus();
+  }
+
+  tell(text) {
+    this.section.querySelector(".told").textContent = text;
+  }
+
+  close(why) {
+    if (this.phase === "closed") return;
+    this.phase = "closed";
+    clearTimeout(this.timer);
+    this.end.abort();
+    this.frame.remove();
+    calm.wait();
+    this.tell(why);
+  }
+}
+
+async function show(section) {
+  const told = (text) => { section.querySelector(".told").textContent = text; };
+  try {
+    const answer = await fetch(`${page.dataset.at}/ui/description`, { credentials: "same-origin", redirect: "error", cache: "no-store" });
+    if (!answer.ok) return told("The UI cannot be shown now. Use the form below.");
+    new Bridge(section, await answer.json());
+  } catch {
+    told("The UI could not be loaded. Use the form below.");
+  }
+}
+
+// In a browser that does not isolate the frame's network, a person decides whether to show the UI.
+function begin() {
+  const section = document.querySelector("#ui[data-state=ready]");
+  if (!section || section.dataset.begun || page.dataset.state !== "pending") return;
+  section.dataset.begun = "yes";
+  const version = Number(/Chrome\/(\d+)/.exec(navigator.userAgent)?.[1] ?? 0);
+  if (version >= ISOLATES) return void show(section);
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Show the UI" });
+  section.querySelector(".told").textContent = "This browser cannot keep the UI from sending what you enter in it to other places.";
+  section.querySelector(".place").append(button);
+  button.addEventListener("click", () => {
+    button.remove();
+    section.querySelector(".told").textContent = "";
+    show(section);
+  });
+}
+
+if (page && decision && document.getElementById("form")) {
+  form.watch();
+  document.addEventListener("ui-changed", begin);
+  begin();
+}
+}
