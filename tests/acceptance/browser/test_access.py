@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Frame, Page, expect
 
 from samplegate.reviews.review import Also, Edits, Review, Verdict, Vote
 from tests.acceptance.browser.conftest import Site, Watched
@@ -24,7 +24,7 @@ LOOKS: Final[tuple[tuple[Look, Look], ...]] = (((320, "light"), (1280, "dark")),
 """Each width with each scheme: one page is looked at in the first two, the next one in the other two."""
 
 
-def faults(page: Page) -> list[str]:
+def faults(page: Page | Frame) -> list[str]:
     """The findings of axe: the rules of WCAG 2.2 A and AA and its own best practices."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text("utf-8"))

@@ -3,13 +3,20 @@ attached through the store, as a gate does that has read it."""
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import FrameLocator, Page, expect
+import re
+from collections.abc import Callable
+from typing import Final
 
-from samplegate.reviews.review import Review
-from tests.acceptance.browser.conftest import Site
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Error, FrameLocator, Page, expect
+
+from samplegate.reviews.review import Review, Verdict
+from tests.acceptance.browser.conftest import Site, Watched
+from tests.acceptance.browser.test_access import Looked, faults
 from tests.fakes import server_uis
-from tests.fakes.server_uis import PICKER, Dialect, ready
+from tests.fakes.reviews import NOW
+from tests.fakes.server_uis import PICKER, Dialect, app, ready
 
 pytestmark = pytest.mark.timeout(180)
 BOTH = pytest.mark.parametrize("dialect", ["sep-3118", "rich"])
@@ -60,3 +67,384 @@ def test_an_app_fills_in_the_form_and_only_the_gates_button_sends(page: Page, si
     assert {"action": "accept", "content": {"color": "#3b82f6", "name": "Blue"}} == verdict.result
     assert ready(review, PICKER).sha256 == verdict.ui
     expect(page.locator("iframe")).to_have_count(0)
+
+
+@BOTH
+@pytest.mark.parametrize(("press", "button"), [("Decline", "Decline"), ("Cancel", "Dismiss")])
+def test_what_an_app_declines_is_marked_and_sent_by_the_gates_button(
+    page: Page, site: Site, dialect: Dialect, press: str, button: str
+) -> None:
+    review = server_uis.review(dialect=dialect)
+    picker = opened(page, site, review)
+    picker.get_by_role("button", name=press).click()
+    own = page.locator("#decide").get_by_role("button", name=button)
+    expect(own).to_have_class(re.compile("proposed"))
+    expect(own).to_be_focused()
+    expect(page.locator("#ui-told")).to_contain_text(f'The UI suggests "{button}". Nothing was sent yet')
+    page.keyboard.press("Enter")
+    own.click()
+    assert "pending" == site.get(review.id).state, "a press right after the app's choice may have been meant for it"
+    calm(page)
+    page.keyboard.press("Enter")
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+    verdict = site.get(review.id).verdict
+    assert verdict is not None
+    assert ({"action": press.lower()}, ready(review, PICKER).sha256) == (verdict.result, verdict.ui)
+
+
+SUBMITS: Final = "hello((to) => answer(to, 'accept', {color: '#000000'}));"
+
+
+@BOTH
+def test_an_app_that_submits_when_it_is_loaded_decides_nothing(page: Page, site: Site, dialect: Dialect) -> None:
+    review = server_uis.review(dialect=dialect)
+    opened(page, site, review, app(SUBMITS))
+    expect(page.get_by_label("Color required")).to_have_value("#000000")
+    assert ("pending", None) == (site.get(review.id).state, site.get(review.id).verdict)
+    assert "opened, ui ready" == ", ".join(event.what for event in site.listener.store.history(review.id))
+
+
+def test_what_a_person_typed_is_replaced_only_if_they_choose_so(page: Page, site: Site) -> None:
+    picker = opened(page, site, server_uis.review())
+    page.get_by_label("Color required").fill("#111111")
+    picker.get_by_label("Color", exact=True).click()
+    picker.get_by_label("Color", exact=True).fill("#222222")
+    picker.get_by_role("button", name="Use this color").click()
+    replace = page.get_by_role("button", name="Replace my values")
+    expect(replace).to_be_visible()
+    expect(page.get_by_label("Color required")).to_have_value("#111111")
+    replace.click()
+    expect(page.get_by_label("Color required")).to_have_value("#222222")
+
+
+def test_a_press_that_an_app_interrupts_decides_nothing(page: Page, site: Site) -> None:
+    """The app changes the values right before a person presses the button."""
+    review = server_uis.review()
+    script = (
+        "hello((to) => { if (to.method === 'elicitation/create')"
+        " document.querySelector('button').onclick = () => answer(to, 'accept', {color: '#000000'}); })"
+    )
+    frame = opened(page, site, review, app(script, "<button>Go</button>"))
+    frame.get_by_role("button").click()
+    expect(page.get_by_label("Color required")).to_have_value("#000000")
+    page.get_by_role("button", name="Accept and send").click()
+    assert "pending" == site.get(review.id).state
+    calm(page)
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+HOSTILE: Final = {
+    "large": ("post({jsonrpc: '2.0', id: 1, method: 'x', params: 'x'.repeat(5_000_000)});", "too large"),
+    "many values": ("post(Array(1_000_000).fill(0));", "too large"),
+    "sparse": ("post(Array(4_000_000_000));", "too large"),
+    "deep": ("let deep = []; for (let n = 0; n < 500; n++) deep = [deep]; post(deep);", "too large"),
+    "cyclic": ("const cycle = {}; cycle.cycle = cycle; post(cycle);", "too large"),
+    "a flood": ("for (let n = 0; n < 5000; n++) post({jsonrpc: '2.0', method: 'x'});", "too many messages"),
+    "a slow flood": (
+        "const some = () => { for (let n = 0; n < 9; n++) post({method: 'ping'}); }; setInterval(some, 9);",
+        "too many messages",
+    ),
+    "submissions": ("hello((to) => answer(to, 'accept', {color: 'wrong'}));", "submitted too often"),
+}
+
+
+@pytest.mark.parametrize("attack", HOSTILE)
+def test_an_app_that_sends_too_much_is_closed_and_the_form_stays(page: Page, site: Site, attack: str) -> None:
+    script, told = HOSTILE[attack]
+    review = server_uis.review()
+    opened(page, site, review, app(script))
+    expect(page.locator("#ui-told")).to_contain_text(told)
+    expect(page.locator("iframe")).to_have_count(0)
+    page.get_by_label("Color required").fill("#123456")
+    calm(page)
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+    verdict = site.get(review.id).verdict
+    assert verdict is not None
+    assert ready(review, app(script)).sha256 == verdict.ui, "it was shown for a moment"
+
+
+ODD: Final = """
+  const params = {action: 'accept', content: {color: '#000000'}};
+  const good = {jsonrpc: '2.0', method: 'ui/submit-elicitation', params};
+  for (const odd of [null, 7, 'text', [], {}, [good], {jsonrpc: '1.0', id: 1, method: 'ping'},
+    {...good, jsonrpc: undefined}, {jsonrpc: '2.0', id: {}, method: 'ping'},
+    {jsonrpc: '2.0', id: 'samplegate-1', result: params}, {jsonrpc: '2.0', id: undefined, result: params},
+    new Map([['jsonrpc', '2.0']]), new Date(), new ArrayBuffer(9), {type: 'ui-size-change'},
+    {type: 'ui-size-change', payload: {height: 'x'}}, {jsonrpc: '2.0', method: 'ui/notifications/initialized'},
+    {jsonrpc: '2.0', method: 'ui/notifications/size-changed', params: {height: 1e99, width: -1}},
+    {jsonrpc: '2.0', id: 1, method: '__proto__', params: null},
+    JSON.parse('{"__proto__": {"jsonrpc": "2.0", "method": "ui/submit-elicitation"}}')]) post(odd);
+  parent.postMessage(good, '*', [new MessageChannel().port1]);
+"""
+
+
+@BOTH
+def test_messages_of_other_shapes_have_no_effect(page: Page, site: Site, dialect: Dialect) -> None:
+    review = server_uis.review(dialect=dialect)
+    script = ODD + "hello((to) => { if (to.params?.message) document.body.append('asked'); });"
+    frame = opened(page, site, review, app(script))
+    expect(frame.get_by_text("asked")).to_be_visible()
+    expect(page.get_by_label("Color required")).to_have_value("")
+    expect(page.locator("#ui-told")).to_be_empty()
+
+
+def test_messages_from_another_source_have_no_effect(page: Page, site: Site) -> None:
+    """From a frame in the app's frame, from the page itself, and from another window."""
+    inner = (
+        "top.postMessage({jsonrpc: '2.0', method: 'ui/submit-elicitation', params: GOOD}, '*');"
+        " top.postMessage({type: 'ui-lifecycle-iframe-ready'}, '*')"
+    )
+    good = "{action: 'accept', content: {color: '#000000'}}"
+    script = f"""
+      hello((to) => {{
+        const frame = document.createElement('iframe');
+        frame.srcdoc = "<script>{inner.replace("GOOD", good)};parent.postMessage('done', '*')</scr" + "ipt>";
+        document.body.append(frame);
+        addEventListener('message', ({{ data }}) => {{ if (data === 'done') document.body.append('tried'); }});
+      }});"""
+    frame = opened(page, site, server_uis.review(dialect="rich"), app(script))
+    expect(frame.get_by_text("tried")).to_be_visible()
+    page.evaluate(f"postMessage({{jsonrpc: '2.0', method: 'ui/submit-elicitation', params: {good}}}, '*')")
+    page.evaluate("new Promise((done) => { addEventListener('message', done); postMessage('last', '*'); })")
+    expect(page.get_by_label("Color required")).to_have_value("")
+    expect(page.locator("#ui-told")).to_be_empty()
+
+
+def test_two_reviews_never_cross(page_of: Callable[..., Page], site: Site) -> None:
+    pages = [page_of(), page_of()]
+    pages[1] = pages[0].context.new_page()
+    reviews = [server_uis.review("rv_first"), server_uis.review("rv_second", dialect="rich")]
+    pickers = [opened(page, site, review) for page, review in zip(pages, reviews, strict=True)]
+    for n, (page, picker) in enumerate(zip(pages, pickers, strict=True)):
+        page.bring_to_front()
+        picker.get_by_label("Color", exact=True).fill(f"#{n}{n}{n}{n}{n}{n}")
+        picker.get_by_role("button", name="Use this color").click()
+    for n, page in enumerate(pages):
+        expect(page.get_by_label("Color required")).to_have_value(f"#{n}{n}{n}{n}{n}{n}")
+    calm(pages[0])
+    pages[0].get_by_role("button", name="Accept and send").click()
+    expect(pages[0].locator("#standing")).to_contain_text("Answered by ann")
+    assert ("answered", "pending") == (site.get("rv_first").state, site.get("rv_second").state)
+    expect(pages[1].get_by_label("Color required")).to_have_value("#111111")
+
+
+def test_a_ui_that_is_read_later_appears_beside_what_was_typed(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    expect(page.locator("#ui")).to_contain_text("It is being loaded")
+    page.get_by_label("Color required").fill("#12345")
+    page.get_by_label("Note").fill("half a thought")
+    attach(site, review)
+    picker = page.frame_locator("#ui iframe")
+    expect(picker.get_by_role("heading")).to_have_text("Which service should be moved, and how?")
+    expect(page.get_by_label("Color required")).to_have_value("#12345")
+    expect(page.get_by_label("Note")).to_have_value("half a thought")
+    expect(page.get_by_label("Color required")).not_to_be_focused()
+
+
+def test_a_ui_that_failed_says_why_and_the_form_stays(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    failed = replace(review.ui, state="failed", problem="no answer within 10s") if review.ui else None
+    assert failed is not None
+    site.run(lambda: site.listener.store.write(lambda store: store.attach_ui(review.id, failed, b"")))
+    expect(page.locator("#ui")).to_contain_text("cannot be shown: no answer within 10s")
+    page.get_by_label("Color required").fill("#123456")
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+def test_a_decision_before_the_ui_arrives_is_bound_to_none(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    page.get_by_label("Color required").fill("#123456")
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+    verdict = site.get(review.id).verdict
+    assert verdict is not None
+    assert "" == verdict.ui
+    attach(site, review)
+    assert ["opened", "answered"] == [event.what for event in site.listener.store.history(review.id)]
+    expect(page.locator("iframe, #ui")).to_have_count(0)
+
+
+def test_a_ui_is_gone_when_somebody_else_has_decided(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    picker = opened(page, site, review)
+    expect(picker.get_by_role("heading")).to_be_visible()
+    verdict = Verdict(word="answer", result={"action": "decline"})
+    site.run(lambda: site.listener.store.write(lambda store: store.decide(review.id, verdict, who="ben", door="api")))
+    expect(page.locator("#standing")).to_contain_text("Answered by ben")
+    expect(page.locator("iframe")).to_have_count(0)
+    page.reload()
+    expect(page.locator("iframe, #ui")).to_have_count(0)
+
+
+UNABLE: Final = """
+  addEventListener("message", () => post({jsonrpc: "2.0", method: "ui/notifications/initialized"}));
+  post({jsonrpc: "2.0", id: 0, method: "ui/initialize", params: {appInfo: {}, appCapabilities: {tools: {}}}});
+"""
+LATE: Final = {
+    "no messages": ("", "did not start in time"),
+    "the other dialect": ("post({type: 'ui-lifecycle-iframe-ready'});", "did not start in time"),
+    "initialized without a greeting": ("post({jsonrpc: '2.0', method: 'ui/notifications/initialized'});", "in time"),
+    "no elicitation": (UNABLE, "cannot answer forms"),
+    "an error": (
+        "hello(({id}) => { if (id !== 0) post({jsonrpc: '2.0', id, error: {code: -32601, message: 'no'}}); });",
+        "could not answer the form",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", LATE)
+def test_an_app_that_does_not_start_or_answer_leaves_the_form(page: Page, site: Site, fault: str) -> None:
+    script, told = LATE[fault]
+    review = server_uis.review()
+    page.clock.install(time=NOW)
+    opened(page, site, review, app(script))
+    if "in time" in told:
+        expect(page.locator("#ui iframe")).to_have_count(1)
+        page.clock.run_for(14_000)
+        expect(page.locator("#ui iframe")).to_have_count(1)
+        page.clock.run_for(1_001)
+    expect(page.locator("#ui-told")).to_contain_text(told)
+    expect(page.locator("#ui-told")).to_contain_text("Use the form below")
+    expect(page.locator("iframe")).to_have_count(0)
+    page.get_by_label("Color required").fill("#123456")
+    page.clock.run_for(1_001)
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+def test_without_script_there_is_the_form_alone(page_of: Callable[..., Page], site: Site) -> None:
+    review = server_uis.review()
+    page = page_of(java_script_enabled=False)
+    opened(page, site, review)
+    expect(page.locator("iframe")).to_have_count(0)
+    expect(page.get_by_text("The UI needs JavaScript")).to_be_visible()
+    page.get_by_label("Color required").fill("#123456")
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+    verdict = site.get(review.id).verdict
+    assert verdict is not None
+    assert "" == verdict.ui
+
+
+def test_the_address_of_a_frame_opened_by_hand_shows_nothing(page: Page, site: Site, watched: list[Watched]) -> None:
+    """In a browser that does not report where a request comes from, it runs with an opaque origin."""
+    review = server_uis.review()
+    site.open(review)
+    attach(site, review, app("try { localStorage.x = 1 } catch (fault) { document.body.append(origin, fault.name) }"))
+    page.goto(f"/reviews/{review.id}/raw")
+    source = page.request.get(f"/reviews/{review.id}/ui/description").json()["src"]
+    with pytest.raises(Error, match="ERR_HTTP_RESPONSE_CODE_FAILURE"):
+        page.goto(source)
+    answer = page.request.get(source)
+    again = page.request.get(source)
+    assert (200, 404, b"") == (answer.status, again.status, again.body())
+    page.route("**/ui?t=*", lambda route: route.fulfill(response=answer))
+    page.goto(source)
+    expect(page.locator("body")).to_contain_text("nullSecurityError")
+    assert ["status of 404" in said for said in watched[0].said] == [True]
+    watched[0].said.clear()
+
+
+TRAP: Final = "<input aria-label='trap'>"
+
+
+def test_an_app_that_takes_the_focus_from_a_field_again_and_again_is_closed(page: Page, site: Site) -> None:
+    script = "hello(() => {}); setInterval(() => document.querySelector('input').focus(), 20);"
+    frame = opened(page, site, server_uis.review(), app(script, TRAP))
+    expect(frame.get_by_label("trap")).to_be_visible()
+    field = page.get_by_label("Note")
+    field.click()
+    expect(page.locator("#ui-told")).to_contain_text("took the focus")
+    expect(page.locator("iframe")).to_have_count(0)
+    expect(field).to_be_focused()
+    page.keyboard.type("a secret of mine")
+    expect(field).to_have_value("a secret of mine")
+
+
+def test_a_field_gets_the_focus_back_and_a_person_can_go_to_the_app(page: Page, site: Site) -> None:
+    script = """hello((to) => {
+      const take = () => { document.querySelector("input").focus(); document.body.append("took"); };
+      if (to.method) addEventListener("resize", take);
+    });"""
+    frame = opened(page, site, server_uis.review(), app(script, TRAP))
+    expect(frame.get_by_label("trap")).to_be_visible()
+    field = page.get_by_label("Note")
+    field.click()
+    page.evaluate("document.querySelector('iframe').style.height = '300px'")
+    expect(frame.get_by_text("took")).to_be_visible()
+    expect(field).to_be_focused()
+    frame.get_by_label("trap").click()
+    page.keyboard.type("given")
+    expect(frame.get_by_label("trap")).to_have_value("given")
+    expect(page.locator("#ui-told")).to_be_empty()
+
+
+@pytest.mark.real
+@BOTH
+def test_axe_finds_nothing_with_a_ui_and_nothing_stands_beyond_the_edge(
+    page: Page, site: Site, dialect: Dialect
+) -> None:
+    review = server_uis.review(dialect=dialect, server="deployer" * 20)
+    looked = Looked(page)
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    looked.at("loading")
+    attach(site, review)
+    picker = page.frame_locator("#ui iframe")
+    expect(picker.get_by_role("heading")).to_be_visible()
+    calm(page)
+    looked.at("shown")
+    assert [] == faults(page.frames[1])
+    picker.get_by_label("Color", exact=True).fill("red")
+    picker.get_by_role("button", name="Use this color").click()
+    expect(page.locator("#ui-told")).to_contain_text("do not fit")
+    calm(page)
+    looked.at("refused")
+    assert [] == faults(page.frames[1])
+    picker.get_by_role("button", name="Decline").click()
+    expect(page.locator("button.proposed").first).to_be_visible()
+    calm(page)
+    looked.at("declined")
+    for width in (1280, 320):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_app_gets_the_theme_and_its_changes(page: Page, site: Site) -> None:
+    script = """
+      addEventListener("message", ({ data }) => {
+        const theme = data.result?.hostContext?.theme ?? data.params?.theme;
+        if (theme) document.body.append(`${data.method ?? "start"}: ${theme}. `);
+      });
+      hello(() => {});"""
+    page.emulate_media(color_scheme="dark")
+    frame = opened(page, site, server_uis.review(), app(script))
+    expect(frame.locator("body")).to_contain_text("start: dark.")
+    page.emulate_media(color_scheme="light")
+    expect(frame.locator("body")).to_contain_text("ui/notifications/host-context-changed: light.")
+
+
+def test_the_ui_is_reached_by_keyboard_between_message_and_form(page: Page, site: Site) -> None:
+    picker = opened(page, site, server_uis.review())
+    expect(picker.get_by_role("heading")).to_be_visible()
+    expect(page.locator("iframe[title='UI from deployer']")).to_have_count(1)
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.tagName") == "IFRAME":
+            break
+    page.keyboard.press("Tab")  # from the swatch to its text
+    page.keyboard.type("#abcdef")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Color required")).to_have_value("#abcdef")
+    expect(page.locator("#form")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Color required")).to_be_focused()

@@ -3,7 +3,7 @@
 "use strict";
 
 {
-const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values: 20000, depth: 32, submissions: 30, heights: 60 };
+const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values: 20000, depth: 32, submissions: 30, heights: 60, thefts: 2 };
 const START = 15000; // ms in which the app must get ready
 const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
 const HEIGHT = [80, 800]; // CSS pixels
@@ -98,6 +98,7 @@ class Bridge {
     this.count = 0;
     this.loads = 0;
     this.heights = 0;
+    this.thefts = 0;
     this.submissions = 0;
     this.number = 0;
     this.phase = "starting"; // starting, greeted (SEP-3118: ui/initialize was answered), ready, closed
@@ -117,16 +118,18 @@ class Bridge {
     document.getElementById("seen-ui").value = described.sha256; // from now on, a person may have seen it
   }
 
-  // An app can take the focus at any time. While a person is in a field of the page, the frame cannot be focused; it can again when they
-  // reach for it with the pointer or the Tab key.
+  // An app can take the focus at any time, and no attribute of the frame prevents it (`inert` does not reach its process). If it takes the
+  // focus from a field of the page, and nobody has reached for the frame with the pointer or the Tab key, the field gets it back.
   keepFocus(signal) {
-    const field = (target) => target instanceof Element && target.matches("input, textarea, select");
-    const shut = (event) => { if (field(event.target)) this.frame.inert = true; };
-    const open = () => { this.frame.inert = false; };
-    document.addEventListener("focusin", shut, { signal });
-    document.addEventListener("keydown", (event) => (event.key === "Tab" ? open() : shut(event)), { signal, capture: true });
-    document.addEventListener("focusout", (event) => { if (!event.relatedTarget) open(); }, { signal });
-    for (const reach of ["pointermove", "pointerdown"]) this.place.addEventListener(reach, open, { signal });
+    if (matchMedia("(hover: none)").matches) return;
+    let tabbed = -Infinity;
+    document.addEventListener("keydown", (event) => { if (event.key === "Tab") tabbed = performance.now(); }, { signal, capture: true });
+    document.addEventListener("focusout", ({ target: field }) => setTimeout(() => {
+      const taken = document.activeElement === this.frame && field.matches?.("input, textarea, select");
+      if (!taken || this.frame.matches(":hover") || performance.now() - tabbed < 500) return;
+      field.focus({ preventScroll: true });
+      if (++this.thefts > LIMITS.thefts) this.close("The UI took the focus while you were in a field, so it was closed. Use the form below.");
+    }, 150), { signal }); // a pointer's way into the frame is known here a moment after the press
   }
 
   receive(event) {
@@ -351,6 +354,7 @@ function begin() {
   const section = document.querySelector("#ui[data-state=ready]");
   if (!section || section.dataset.begun || page.dataset.state !== "pending") return;
   section.dataset.begun = "yes";
+  section.querySelector(".told").textContent = "";
   const version = Number(/Chrome\/(\d+)/.exec(navigator.userAgent)?.[1] ?? 0);
   if (version >= ISOLATES) return void show(section);
   const button = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Show the UI" });
