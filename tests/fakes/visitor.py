@@ -120,6 +120,15 @@ class Visitor:
         (href,) = {node.attrs["href"] for node in self.page.all("a") if name == node.text}
         return await self.open(urljoin(self.url, href).removeprefix(URL))
 
+    async def get(self, path: str) -> httpx2.Response:
+        """A response that a script of the page would get."""
+        return await self._ask.get(path, headers={"sec-fetch-site": "same-origin"})
+
+    async def post(self, path: str, content: str, media_type: str) -> httpx2.Response:
+        """The same for what it posts."""
+        head = {"origin": URL, "sec-fetch-site": "same-origin", "content-type": media_type}
+        return await self._ask.post(path, content=content, headers=head)
+
     # --- the current page
 
     @property
@@ -175,6 +184,11 @@ class Visitor:
         else:
             assert "input" == field.tag
             field.attrs["value"] = value
+        return self
+
+    def set_hidden(self, name: str, value: str) -> Visitor:
+        """Set a hidden field, as a script of the page would."""
+        self.page.one("input", name=name, type="hidden").attrs["value"] = value
         return self
 
     def choose(self, label: str, option: str) -> Visitor:

@@ -26,7 +26,7 @@ from samplegate.reviews.web.security import PAGE_POLICY
 LINK_TIME: Final = 60.0
 """Seconds in which the page's script must have opened a link to a UI."""
 _PURPOSE: Final = b"samplegate link to a server's ui"
-_token: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{32})\.([A-Za-z0-9_-]{43})\Z")
+_token: Final = re.compile(r"([1-9][0-9]{0,11})\.([0-9a-f]{32})\.([A-Za-z0-9_-]{43})\Z")
 _host: Final = re.compile(r"[A-Za-z0-9.-]{1,255}(?::[0-9]{1,5})?\Z")
 
 FEATURES: Final = (
