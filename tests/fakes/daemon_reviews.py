@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -140,6 +141,16 @@ class People:
         async with self._http.get(self._at + path) as response:
             assert response.status == 200
             return await response.text()
+
+    async def propose(self, review: dict[str, Any], **submitted: Any) -> dict[str, Any]:
+        """Submit what the app of a review's UI submitted, as the page's script does."""
+        token = re.search(r'name="form_token" value="([^"]+)"', await self.page(f"/reviews/{review['id']}"))
+        assert token is not None
+        body = {"form_token": token[1], "ui": review["ui"]["sha256"], **submitted}
+        at = f"{self._at}/reviews/{review['id']}/ui/proposal"
+        async with self._http.post(at, json=body, headers={"origin": self._at}) as response:
+            assert response.status == 200, await response.text()
+            return await response.json()  # type: ignore[no-any-return]
 
     @asynccontextmanager
     async def events(self) -> AsyncIterator[Callable[[], Awaitable[str]]]:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 ERAS = sys.argv[1].split("+")
@@ -42,14 +43,14 @@ def pushed(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 def resource(id: Any, params: dict[str, Any], modern: bool) -> None:
     """The file ``ui.html`` in the working directory, as the only resource. Each read is noted in ``reads.jsonl``."""
-    with open("reads.jsonl", "a") as reads:
+    with Path("reads.jsonl").open("a") as reads:
         reads.write(json.dumps(params) + "\n")
     try:
-        with open("ui.html") as file:
-            content = {"uri": params["uri"], "mimeType": "text/html;profile=mcp-app", "text": file.read()}
+        html = Path("ui.html").read_text()
     except OSError:
         refuse(id, -32002, "resource not found")
         return
+    content = {"uri": params["uri"], "mimeType": "text/html;profile=mcp-app", "text": html}
     done = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}
     write({"id": id, "result": {**done, "contents": [content]}})
 

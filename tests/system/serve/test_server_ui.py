@@ -1,4 +1,4 @@
-"""The server's own UI for a form, from a real server to the store of reviews: read, bound to the verdict, and changed."""
+"""The server's own UI for a form, from a real server to the store of reviews: read, bound to a verdict, and changed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def decide(folder: Path, id: str, sha256: str) -> None:
     """Accept as the page does if it showed this UI."""
     with store(folder) as opened:
         verdict = Verdict(word="answer", result=ACCEPTED, ui=sha256)
-        assert not isinstance(opened.decide(id, verdict, who="ana", door="page"), type(None))
+        assert opened.decide(id, verdict, who="ana", door="page") is not None
 
 
 def reads(folder: Path) -> list[dict[str, Any]]:
@@ -62,9 +62,15 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "outcome" in line]
 
 
-@pytest.mark.parametrize("named", [SEP_3118, RICH], ids=["sep-3118", "rich"])
 @pytest.mark.parametrize(
-    ("speaks", "eras"), [("legacy", "legacy"), ("modern", "modern"), ("legacy", "modern"), ("modern", "legacy")]
+    ("speaks", "eras", "named"),
+    [
+        ("legacy", "legacy", SEP_3118),
+        ("modern", "modern", RICH),
+        ("legacy", "modern", SEP_3118),
+        ("modern", "legacy", SEP_3118),
+    ],
+    ids=["legacy", "modern", "legacy to modern", "modern to legacy"],
 )
 async def test_the_ui_is_read_from_the_server_that_asks(tmp_path: Path, speaks: str, eras: str, named: Any) -> None:
     (tmp_path / "ui.html").write_text(HTML)
@@ -110,6 +116,30 @@ async def test_a_late_verdict_answers_the_next_request_with_the_same_ui_only(tmp
         again = await (await calling(c, "legacy", form("late")))
         assert ACCEPTED.items() <= said(again).items()
     assert [first["id"]] == [record["review"] for record in records(tmp_path) if record["outcome"] == "answered"]
+
+
+async def test_a_kill_between_submission_and_verdict_decides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "ui.html").write_text(HTML)
+    async with daemon(tmp_path, "legacy", policy=SHOWS) as gate, people(gate) as ana, client(gate) as c:
+        call = await calling(c, "legacy", form("killed"))
+        first = await shown(ana)
+        await ana.sign_in()
+        proposed = await ana.propose(first, **ACCEPTED)
+        assert [] == proposed["problems"]
+        gate.process.kill()
+        await gate.process.wait()
+        gate.ending = True
+        call.cancel()
+    with store(tmp_path) as opened:
+        kept = opened.get(first["id"])
+    assert kept is not None
+    assert ("pending", None) == (kept.state, kept.verdict)
+    async with daemon(tmp_path, "legacy", policy=SHOWS) as gate, client(gate) as c:
+        call = await calling(c, "legacy", form("killed"))
+        await gate.said('"review.opened"')
+        decide(tmp_path, first["id"], SHA256)
+        assert ACCEPTED.items() <= said(await call).items()
+    assert [(first["id"], SHA256)] == [(record["review"], record["review_ui"]) for record in records(tmp_path)]
 
 
 async def test_a_rule_that_hides_uis_reads_none(tmp_path: Path) -> None:

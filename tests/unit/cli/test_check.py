@@ -209,9 +209,13 @@ def test_json_tells_the_same(run: Run, write: Write) -> None:
         good["problems"],
         good["servers"][0]["servers"],
     )
-    assert {"requests": "sampling", "declared": "if the client can", "untaken": "none", "denials": [], "shows_ui": False} == good[
-        "servers"
-    ][0]["requests"][0]
+    assert {
+        "requests": "sampling",
+        "declared": "if the client can",
+        "untaken": "none",
+        "denials": [],
+        "shows_ui": False,
+    } == good["servers"][0]["requests"][0]
     assert [(1, 10), (3, 23)] == [(problem["line"], problem["column"]) for problem in bad["problems"]]
 
 
