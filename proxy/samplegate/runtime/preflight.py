@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 from samplegate.files import missing_hint
 from samplegate.policy.catalogue import SCRIPTED
+from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import LoadedPolicy, Problem
 from samplegate.policy.file.reviewer_checks import is_inside
-from samplegate.policy.schema import Model, Policy, Webhook
+from samplegate.policy.schema import EscalateRule, Model, Policy, Webhook
 from samplegate.sampler import keys, litellm_prices
 from samplegate.transport.subprocess import unresolved
 from samplegate.urls import split
@@ -63,6 +64,17 @@ def webhook_warnings(
         for name, reviewer in policy.reviewers.items()
         if reviewer.webhook is not None
         for place, what in _webhook(("reviewers", name, "webhook"), reviewer.webhook, folder, environment, networks)
+    ]
+
+
+def ui_warnings(policy: Policy, page: str | None) -> list[str]:
+    """Warnings about rules that show a server's own UI although reviewers have no page. ``page``: where it is."""
+    shows = [rule.name for rule in policy.rules if isinstance(rule, EscalateRule) and rule.ui == "show"]
+    return [
+        f"rules: {short_value(name)} shows no server's UI, because reviewers have no page; set reviews_listen or"
+        " reviews_url"
+        for name in shows
+        if page is None
     ]
 
 

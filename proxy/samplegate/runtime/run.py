@@ -54,7 +54,7 @@ from samplegate.protocol.session_state import INITIALIZE
 from samplegate.runtime import heap
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.flow import HttpServerWriter, stdio_client_writer
-from samplegate.runtime.preflight import webhook_warnings
+from samplegate.runtime.preflight import ui_warnings, webhook_warnings
 from samplegate.runtime.process import ProcessContext, Rules, compile_loaded, load_policy
 from samplegate.runtime.relay import ENDED_UNANSWERED, InputReceiver, Relay, enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
@@ -348,6 +348,7 @@ def warnings(run: Run) -> list[str]:
         found.append("people: has no effect, because reviews_listen is not set")
     if run.settings.reviews_listen is not None and not run.rules.policy.policy.reviewers:
         found.append("reviews_listen: has no effect, because the policy has no reviewers")
+    found += ui_warnings(run.rules.policy.policy, run.settings.reviews_listen or run.settings.reviews_url)
     people = () if run.settings.people is None else run.settings.people.tokens
     if run.settings.reviews_listen is None or not people:
         found += [

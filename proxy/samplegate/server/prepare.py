@@ -21,7 +21,7 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.errors import Unavailable
 from samplegate.policy.catalogue import SCRIPTED
-from samplegate.runtime.preflight import webhook_warnings
+from samplegate.runtime.preflight import ui_warnings, webhook_warnings
 from samplegate.runtime.process import Rules
 from samplegate.runtime.run import check_state, read_rules, run_of, unmatched_server, without_webhooks
 from samplegate.sampler.keys import child_environment
@@ -159,6 +159,7 @@ def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     named, reviewers = rules.compiled.identity_names, rules.policy.policy.reviewers
     found += caller_warnings(settings.callers, groups=named.groups, claims=bool(named.claims))
     found += approval_warnings(settings.people, reviewers)
+    found += ui_warnings(rules.policy.policy, settings.reviews_listen or settings.reviews_url)
     if not settings.callers.required:
         found += [
             f"callers: they have no tokens, so `not: caller` of the reviewer {name} excludes nobody; add tokens or jwt"

@@ -321,7 +321,7 @@ def on_terminal(folder: Path, *words: str, environment: dict[str, str]) -> str:
 
 def test_approvals_that_one_user_cannot_give_are_warned_of(tmp_path: Path) -> None:
     reviewers = "{ops: {approvals: 2, not: caller}}"
-    rules = "[{name: x, match: {kind: sampling}, effect: escalate, reviewer: ops}]"
+    rules = "[{name: x, effect: escalate, reviewer: ops, ui: show}]"
     (tmp_path / "policy.yaml").write_text(f"version: 1\nreviewers: {reviewers}\nrules: {rules}\n")
     with running(tmp_path, command=ASKING) as found:
         found.write(*opening())
@@ -329,3 +329,4 @@ def test_approvals_that_one_user_cannot_give_are_warned_of(tmp_path: Path) -> No
     assert 0 == code
     assert "reviewers: ops needs 2 approvals, but only this user can give one" in said
     assert "`not: caller` of ops excludes nobody" in said
+    assert "'x' shows no server's UI, because reviewers have no page" in said
