@@ -15,7 +15,7 @@ from samplegate.money import dollars
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.reviews import views
 from samplegate.reviews.edits import changes
-from samplegate.reviews.review import EditBounds, Review, ReviewEvent, expired, scrub_verdict
+from samplegate.reviews.review import EditBounds, Review, ReviewEvent, ReviewUi, expired, scrub_verdict
 from samplegate.reviews.views import EVENT_MEANINGS, all_without_media, note_text, notes, span, verdict_json
 from samplegate.reviews.votes import progress, version
 from samplegate.secret_names import secret_fields
@@ -205,8 +205,20 @@ def _facts(review: Review, now: float) -> Iterator[str]:
         yield f"  warning    cannot be approved, only answered or rejected: {harmless(review.why)}"
     if review.changed:
         yield f"  changed    by the rule: {harmless(', '.join(review.changed))}"
+    if review.ui is not None:
+        yield f"  ui         {_ui(review.ui)}"
     yield from _votes(review)
     yield f"  digest     {harmless(version(review))}"
+
+
+def _ui(ui: ReviewUi) -> str:
+    """The server's own UI, which only the page shows."""
+    about = {
+        "ready": f"the page shows it, {ui.size} bytes, sha256:{harmless(ui.sha256)}",
+        "failed": f"cannot be shown: {harmless(ui.problem)}",
+        "loading": "being loaded",
+    }
+    return f"{harmless(ui.uri)} ({about[ui.state]})"
 
 
 def _votes(review: Review) -> Iterator[str]:
@@ -214,7 +226,11 @@ def _votes(review: Review) -> Iterator[str]:
     if review.approvals > 1:
         yield f"  approvals  {harmless(progress(review))}"
     for vote in review.votes:
-        marks = [mark for mark, holds in (("void", vote.void), ("unproved name", not vote.proven)) if holds]
+        marks = [
+            mark
+            for mark, holds in (("void", vote.void), ("unproved name", not vote.proven), ("saw the UI", bool(vote.ui)))
+            if holds
+        ]
         reason = f": {harmless(vote.reason)}" if vote.reason else ""
         yield (
             f"  vote       {vote.verdict} by {harmless(vote.by)} ({', '.join([vote.how, *marks])}) at"
@@ -337,5 +353,8 @@ def _verdict(review: Review) -> Iterator[str]:
     }
     if told:
         yield from as_json(told)
+    if review.ui is not None:
+        shown = f"was shown (sha256:{harmless(review.verdict.ui)})" if review.verdict.ui else "was not shown"
+        yield f"the server's UI {shown}"
     if review.used is not None:
         yield f"used at {moment(review.used)}"

@@ -10,11 +10,12 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from samplegate.reviews.review import Edits, Review, Unsent, Verdict
+from samplegate.reviews.review import Edits, Review, ReviewUi, Unsent, Verdict
 from tests.fakes import reviews as made
 from tests.fakes.review_store import TimedReviews
 from tests.fakes.reviews import NOW
 from tests.fakes.shell import Run
+from tests.fakes.stored_reviews import APP, READY
 
 TABLE: Final[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("reviews_printed.yaml").read_text("utf-8"))
 
@@ -83,3 +84,24 @@ def test_what_is_printed_reads_as_before(line: str, store: TimedReviews, run: Ru
 def printed(code: int, out: str, err: str) -> str:
     err = err.replace(str(Path.cwd()), "FOLDER")
     return "".join([f"{out}", *(f"stderr: {line}\n" for line in err.splitlines()), f"exit code {code}\n"])
+
+
+def test_the_servers_ui_is_named_with_its_state_and_whether_it_was_shown(
+    tmp_path: Path, empty_store: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    kept = TimedReviews(empty_store(tmp_path))
+    monkeypatch.setattr("time.time", lambda: NOW + 120)
+    monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path))
+    asked = replace(FORM, id=_id("ui"), created=NOW, ui=ReviewUi(uri="ui://x/\x1b[31my", dialect="rich"))
+    assert kept.at(NOW).open(asked, announce=False, most=9)
+
+    def said() -> list[str]:
+        return [line.strip() for line in run("reviews", "show", _id("ui")).out.splitlines() if "ui" in line.lower()]
+
+    assert r"ui         ui://x/\x1b[31my (being loaded)" in said()
+    kept.at(NOW + 1).attach_ui(_id("ui"), replace(READY, uri=r"ui://x/y"), APP)
+    assert f"ui         ui://x/y (the page shows it, {len(APP)} bytes, sha256:{READY.sha256})" in said()
+    verdict = Verdict(word="answer", result={"action": "decline"}, ui=READY.sha256)
+    assert isinstance(kept.at(NOW + 2).decide(_id("ui"), verdict, who="bob", door="page"), Review)
+    assert f"the server's UI was shown (sha256:{READY.sha256})" in said()
+    kept.close()

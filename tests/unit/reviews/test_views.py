@@ -15,6 +15,7 @@ from samplegate.protocol.requests import Call
 from samplegate.reviews.review import Edits, Review, Verdict
 from samplegate.reviews.views import MAX_BYTES, notes, size, to_view
 from tests.fakes.reviews import DIGEST, NOW, address, form, model_answer, review, said, text
+from tests.fakes.stored_reviews import LOADING, READY
 
 PICTURE = {"type": "image", "data": "AAAAAAA=", "mimeType": "image/png"}
 SHOWN: tuple[Show, ...] = ("full", "redacted", "none")
@@ -257,3 +258,15 @@ def test_whatever_a_server_sent_it_is_json_and_bounded(
     found = tell(of, show, clean=clean, most=most)
     assert json.loads(json.dumps(found)) == found
     assert most is None or size(found) <= most
+
+
+def test_of_a_servers_ui_its_state_hash_and_size_are_told_and_its_uri_with_the_content() -> None:
+    shown = replace(form(a="string"), ui=replace(READY, context={"secret": 1}))
+    uri = {"uri": READY.uri}
+    told = {"state": "ready", "sha256": READY.sha256, "size": READY.size}
+    assert [uri | told, uri | told, told] == [tell(shown, show)["ui"] for show in SHOWN]
+    assert {"uri": LOADING.uri, "state": "loading", "sha256": None, "size": 0} == tell(replace(shown, ui=LOADING))["ui"]
+    verdict = Verdict(word="answer", result={"action": "decline"}, ui=READY.sha256)
+    after = replace(shown, state="answered", verdict=verdict, decided=NOW)
+    assert [READY.sha256] * 3 == [tell(after, show)["verdict"]["ui"] for show in SHOWN]
+    assert "ui" not in tell(replace(after, verdict=replace(verdict, ui="")))["verdict"]
