@@ -468,7 +468,9 @@ def _explain(
 ) -> Explained | BadRequest:
     compiled = compile_loaded(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     client = suite.capabilities(scene.client or [])
-    item = server_requests.item(*asked, origin, offer_to(compiled, origin, client, page=True))
+    # a client that takes forms may also have declared UIs in them, which a scene does not tell
+    declared = msgspec.structs.replace(client, ui=client.form)
+    item = server_requests.item(*asked, origin, offer_to(compiled, origin, declared, page=True))
     if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(compiled, item.request, Situation(can_forward(item.request, client), item.offered))

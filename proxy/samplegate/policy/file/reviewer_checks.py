@@ -42,8 +42,9 @@ def asks_no_model(match: Match) -> bool:
     return match.kind == "elicitation" or (match.kind is None and match.mode is not None)
 
 
-def _always_can(match: Match) -> bool:
-    """Whether every matching request can be shown to a reviewer. Only a form that is not flat cannot (T16)."""
+def _matches_no_form(match: Match) -> bool:
+    """Whether a match is limited to sampling or URLs. Every such request can be shown to a reviewer; only a form that
+    is not flat cannot (T16)."""
     return match.kind == "sampling" or match.mode in ("url", ["url"])
 
 
@@ -152,7 +153,7 @@ def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
 
 
 def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
-    if rule.ui == "show" and (rule.match.kind == "sampling" or rule.match.mode == "url"):
+    if rule.ui == "show" and _matches_no_form(rule.match):
         draft.warn((*path, "ui"), "the rule matches no form, so the key has no effect; remove it", key=True)
     timeout: Path = (*path, "timeout")
     if rule.timeout is not None and draft.sound(*timeout):
@@ -173,7 +174,7 @@ def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
                     "the key is for sampling, but the rule matches only elicitations; remove one of the two",
                     key=True,
                 )
-    if draft.has_value(*path, "otherwise") and _always_can(rule.match) and draft.sound(*path, "match"):
+    if draft.has_value(*path, "otherwise") and _matches_no_form(rule.match) and draft.sound(*path, "match"):
         draft.warn(
             (*path, "otherwise"),
             "reviewers can be shown every request except some forms, and the rule matches no forms, so the key has no"
