@@ -115,7 +115,7 @@ CHARTED := $(CHART)/.envs/helm/.installed $(CHART)/.envs/checkov/.installed $(CH
 demo: install ## run a server that asks and a client that cannot answer, with the gate between them
 	@$(BIN)/samplegate demo
 
-demo-review: install ## run a server whose requests you decide on a page or the command line (ARGS=--answer-by-itself decides for you)
+demo-review: install ## run servers whose requests you decide on a page or the command line (ARGS=--answer-by-itself decides for you)
 	@$(BIN)/samplegate demo --review $(ARGS)
 
 demo-fleet: dev packages ## PostgreSQL, HAProxy and three gates that are killed in turn, while clients spend one dollar and ask a reviewer (ARGS='--turns N')

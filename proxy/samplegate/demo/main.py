@@ -178,12 +178,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--review",
         action="store_true",
-        help="run a server whose requests you decide instead, on a page or the command line",
+        help="run servers whose requests you decide instead, on a page or the command line",
     )
     parser.add_argument(
         "--answer-by-itself",
         action="store_true",
-        help="with --review: decide both requests over the REST API, without a user",
+        help="with --review: decide all requests over the REST API, without a user",
     )
     parser.add_argument(
         "--seconds",

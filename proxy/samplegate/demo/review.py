@@ -1,5 +1,5 @@
-"""`samplegate demo --review`: a server asks a model and a user, and you decide both requests on the page or the
-command line.
+"""`samplegate demo --review`: servers ask a model and a user, two forms with a UI of the server's own, and you decide
+the requests on the page or the command line.
 
 All processes are real. The demo prints where to decide, and the answers that the server got. It decides nothing itself,
 except with --answer-by-itself.
@@ -28,9 +28,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from samplegate.demo.client import CallReport, Era
+from samplegate.demo.color_server import BANNER, LABEL
 from samplegate.demo.output import indented, own_command
 from samplegate.demo.review_server import RESTART, SUMMARIZE
 from samplegate.durations import duration_text
@@ -130,20 +131,21 @@ class ReviewApiClient:
 
 
 POLICY: Final = Path(__file__).with_name("review.yaml")
-SERVER: Final = "incidents"
+SERVERS: Final = {"incidents": "samplegate.demo.review_server", "colors": "samplegate.demo.color_server"}
+"""The module of each server."""
 PERSON: Final = "ada"
 START_TIMEOUT: Final = 60.0
 """Seconds: a cold start on a slow disk."""
 STOP_TIMEOUT: Final = 15.0
 
-_listening: Final = re.compile(r"listening on (http://[^\s\"]+)")
+_listening: Final = re.compile(r"listening on (http://[^\s\"/]+)/servers/")
 
 
 class RunningGate:
     """A running daemon.
 
-    ``token`` is the reviewer's, ``page`` the URL of the review page, and ``endpoint`` the URL for clients ("" until the
-    daemon listens).
+    ``token`` is the reviewer's, ``page`` the URL of the review page, and ``endpoint`` the URL of the listener for
+    clients ("" until the daemon listens).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -184,7 +186,9 @@ class RunningGate:
                 "listen": "127.0.0.1:0",
                 "reviews_listen": self.page.removeprefix("http://"),
                 "reviews_url": self.page,
-                "servers": {SERVER: {"command": sys.executable, "args": ["-m", "samplegate.demo.review_server"]}},
+                "servers": {
+                    name: {"command": sys.executable, "args": ["-m", module]} for name, module in SERVERS.items()
+                },
                 "people": {"tokens": [person]},
                 "drain_delay": 0,  # no load balancer in front needs the delay
             },
@@ -233,9 +237,24 @@ def _free_port() -> int:
 
 
 OK, FAILED = 0, 1
-CALLS: Final = ((SUMMARIZE, {"incident": "INC-7"}), (RESTART, {"service": "checkout"}))
+
+
+class Call(NamedTuple):
+    """One call of a client."""
+
+    server: str
+    tool: str
+    arguments: dict[str, str]
+
+
+CALLS: Final = (
+    Call("incidents", SUMMARIZE, {"incident": "INC-7"}),
+    Call("incidents", RESTART, {"service": "checkout"}),
+    Call("colors", BANNER, {}),
+    Call("colors", LABEL, {}),
+)
 REVIEWS_TIMEOUT: Final = 60.0
-"""Seconds until both reviews are pending: two clients and two servers start cold."""
+"""Seconds until all reviews are pending: four clients and their servers start cold."""
 POLL_INTERVAL: Final = 0.2
 SECONDS: Final = 900.0
 """How long to wait for the decisions."""
@@ -250,6 +269,8 @@ FORM: Final[dict[str, Any]] = {
     "reason": "the demo answers automatically",
 }
 """Content of the form for ``--answer-by-itself``."""
+COLOR: Final[dict[str, Any]] = {"color": "#3b82f6", "name": "blue"}
+"""Content of the forms for colors."""
 
 _FORM_ARGUMENTS: Final = (
     "confirm=true strategy=rolling zones=eu-1 replicas=3 error_budget=0.5 on_call=ops@example.com reason='a trial'"
@@ -266,7 +287,7 @@ def command(args: argparse.Namespace) -> int:
             with _gate(folder, leaving) as gate, _clients(gate, era) as clients, leaving.may_leave():
                 code = _run(gate, clients, args, leaving)
         except KeyboardInterrupt:
-            last = "\nInterrupted before both were decided; pending requests are withdrawn."
+            last = "\nInterrupted before all were decided; pending requests are withdrawn."
         except DemoFailed as problem:
             code = FAILED
             print(f"samplegate demo --review: {problem}", file=sys.stderr)
@@ -300,8 +321,8 @@ def _clients(gate: RunningGate, era: Era) -> Iterator[list[subprocess.Popen[str]
     """Start a client process for each call, and end them."""
     started: list[subprocess.Popen[str]] = []
     try:
-        for tool, arguments in CALLS:
-            started.append(_client(gate, era, tool, arguments))
+        for call in CALLS:
+            started.append(_client(gate, era, call))  # noqa: PERF401 - what was started ends, whatever fails
         yield started
     finally:
         for client in started:
@@ -309,8 +330,9 @@ def _clients(gate: RunningGate, era: Era) -> Iterator[list[subprocess.Popen[str]
             client.communicate()
 
 
-def _client(gate: RunningGate, era: Era, tool: str, arguments: Mapping[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "samplegate.demo.client", gate.endpoint, era, tool, json.dumps(arguments)]
+def _client(gate: RunningGate, era: Era, call: Call) -> subprocess.Popen[str]:
+    url = f"{gate.endpoint}/servers/{call.server}/mcp"
+    command = [sys.executable, "-m", "samplegate.demo.client", url, era, call.tool, json.dumps(call.arguments)]
     direct = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=direct, start_new_session=True
@@ -338,9 +360,9 @@ def _run(
 def _wait_for_reviews(
     gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.Popen[str]], leaving: SignalScope
 ) -> list[dict[str, Any]]:
-    """Both reviews once they are pending, the sampling request first."""
+    """The reviews in the order of the calls, once all are pending and the gate has read the server's UIs."""
     until = time.monotonic() + REVIEWS_TIMEOUT
-    while len(found := api.waiting()) < len(CALLS):
+    while len(found := api.waiting()) < len(CALLS) or any(_is_loading(review) for review in found):
         leaving.check()
         ended = [_client_report(client, until, leaving) for client in clients if client.poll() is not None]
         if ended or time.monotonic() > until:
@@ -349,16 +371,30 @@ def _wait_for_reviews(
                 f" {gate.log_tail()}"
             )
         time.sleep(POLL_INTERVAL)
-    return sorted((api.review(review["id"]) for review in found), key=lambda review: str(review["kind"]), reverse=True)
+    tools = [call.tool for call in CALLS]
+    return sorted((api.review(review["id"]) for review in found), key=lambda review: tools.index(_tool(review)))
+
+
+def _is_loading(review: Mapping[str, Any]) -> bool:
+    return review["ui"] is not None and review["ui"]["state"] == "loading"
+
+
+def _tool(review: Mapping[str, Any]) -> str:
+    tool: str = review["during"][0]["tool"]
+    return tool
 
 
 def _decide(api: ReviewApiClient, waiting: Sequence[dict[str, Any]]) -> None:
-    """Decide as a person would: shorten the model's answer, and fill in the form."""
-    sampling, form = waiting
+    """Decide as a person would: shorten the model's answer, and fill in the forms."""
+    sampling, form, *colors = waiting
     api.decide(sampling, verdict="approve", edits={"maxTokens": 80, "temperature": 0.1}, reason="shorter")
     print("Approved the sampling request with edits: maxTokens 80, temperature 0.1")
     api.decide(form, verdict="answer", action="accept", content=FORM)
-    print(f"Answered the form: {json.dumps(FORM)}\n")
+    print(f"Answered the form: {json.dumps(FORM)}")
+    for review in colors:
+        api.decide(review, verdict="answer", action="accept", content=COLOR)
+        print(f"Answered {_tool(review)} without the server's UI: {json.dumps(COLOR)}")
+    print()
 
 
 def _client_report(client: subprocess.Popen[str], until: float, leaving: SignalScope) -> CallReport | None:
@@ -385,7 +421,7 @@ def _output(client: subprocess.Popen[str], until: float, leaving: SignalScope) -
 
 
 def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None:
-    print("A server sent two requests that its client cannot answer. The policy sends both to a reviewer.\n")
+    print("Two servers sent four requests that their clients cannot answer. The policy sends all to a reviewer.\n")
     for review in waiting:
         call = ", ".join(each["tool"] or each["method"] for each in review["during"])
         print(
@@ -395,9 +431,16 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
             )
         )
         print(indented(review["link"], 5))
+        if review["ui"] is not None:
+            read = f"{review['ui']['size']} bytes" if review["ui"]["state"] == "ready" else "could not be read"
+            print(indented(f"with the server's own UI: {review['ui']['uri']}, {read}", 5))
     reviews = f"{shlex.join(own_command())} reviews"
     where = f"--state {shlex.quote(str(gate.state))}"
-    sampling, form = waiting
+    sampling, form, *_ = waiting
+    print(
+        '\nThe colors server has its own UI, a color picker: use it on the page, then press "Accept and send" in the'
+        " gate's form."
+    )
     print(f"\nOn the page          {gate.page}/reviews\n  sign in with       {gate.token}   (as {PERSON})")
     print(f"\nOn the command line  {reviews} list {where}")
     print(f"                     {reviews} show {sampling['id']} {where}")
@@ -407,7 +450,7 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
         f" {_FORM_ARGUMENTS}"
     )
     print(
-        "\nWaiting for both decisions. Then the gate and its page stop; press Ctrl-C to stop earlier. The gate's log:"
+        "\nWaiting for the decisions. Then the gate and its page stop; press Ctrl-C to stop earlier. The gate's log:"
         f" {gate.log}\n",
         flush=True,
     )
@@ -415,7 +458,7 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
 
 def _print_answers(reports: Sequence[CallReport | None]) -> None:
     print("Answers that the server got")
-    for (tool, arguments), report in zip(CALLS, reports, strict=True):
+    for (_, tool, arguments), report in zip(CALLS, reports, strict=True):
         if report is None:
             said = "not decided in time"
         else:

@@ -21,6 +21,7 @@ import pytest
 from samplegate.cli.main import main
 from samplegate.demo import review
 from samplegate.demo.client import CallReport
+from samplegate.demo.color_server import BANNER, LABEL
 from samplegate.demo.review import SIGNALS, DemoFailed, ReviewApiClient, SignalScope
 from tests.paths import ROOT
 
@@ -34,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(240)
-def test_both_questions_wait_are_decided_and_reach_the_server(environment: Mapping[str, str]) -> None:
+def test_all_questions_wait_are_decided_and_reach_the_server(environment: Mapping[str, str]) -> None:
     command = [*COMMAND, "--era", "modern", "--answer-by-itself"]
     folder = Path(environment["TMPDIR"])
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=BOUND, check=False)
@@ -44,6 +45,9 @@ def test_both_questions_wait_are_decided_and_reach_the_server(environment: Mappi
     assert "scripted" == summary["model"]
     assert "INC-7" in summary["text"]
     assert {"action": "accept", "form": review.FORM} == json.loads(lines["restart_service(checkout)"])
+    for tool in (BANNER, LABEL):
+        assert {"action": "accept", "content": review.COLOR} == json.loads(lines[f"{tool}()"])
+    assert 2 == done.stdout.count("with the server's own UI: ui://colors/picker.html, ")
     for told in ("/reviews/rv_", "sign in with       sg_", "samplegate reviews list --state ", "/reviews\n"):
         assert told in done.stdout
     assert [] == list(folder.glob("samplegate-review-*"))
@@ -78,7 +82,7 @@ def until_it_waits(started: subprocess.Popen[str]) -> str:
     said = ""
     for line in started.stdout:
         said += line
-        if line.startswith("Waiting for both decisions"):
+        if line.startswith("Waiting for the decisions"):
             break
     return said
 
@@ -86,7 +90,7 @@ def until_it_waits(started: subprocess.Popen[str]) -> str:
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what runs is read from /proc")
 def test_who_breaks_off_leaves_no_process_and_no_file(environment: Mapping[str, str], tmp_path: Path) -> None:
-    """The end is that of `timeout`, which signals the program and then its process group. Both reviews are pending,
+    """The end is that of `timeout`, which signals the program and then its process group. All reviews are pending,
     those of a legacy client's calls too."""
     with subprocess.Popen(
         [*COMMAND, "--era", "legacy"],
@@ -98,12 +102,12 @@ def test_who_breaks_off_leaves_no_process_and_no_file(environment: Mapping[str, 
     ) as started:
         said = until_it_waits(started)
         children = family(started.pid)
-        assert len(children) >= 4, said  # the daemon, its server, two clients
+        assert len(children) >= 6, said  # the daemon, a server or two, four clients
         started.send_signal(signal.SIGTERM)
         os.killpg(started.pid, signal.SIGINT)
         rest, errors = started.communicate(timeout=BOUND)
     assert (0, "") == (started.returncode, errors), said
-    assert "Interrupted before both were decided" in rest
+    assert "Interrupted before all were decided" in rest
     assert [] == [child for child in children if runs(child)]
     assert [] == list(tmp_path.glob("samplegate-review-*"))
 
@@ -265,5 +269,5 @@ def test_an_error_is_told_and_is_no_answer(listener: Listener) -> None:
 def test_what_the_server_got_is_told_whatever_it_was(
     said: CallReport | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    review._print_answers([said, said])
-    assert 2 == capsys.readouterr().out.count(told)
+    review._print_answers([said] * 4)
+    assert 4 == capsys.readouterr().out.count(told)

@@ -23,7 +23,7 @@ from samplegate.demo.review_server import build
 from samplegate.protocol.elicitation_schema import Form, field_problems, read_form
 
 ERAS: tuple[Era, ...] = ("legacy", "modern")
-SUMMARIZE, RESTART = CALLS
+SUMMARIZE, RESTART = ((call.tool, call.arguments) for call in CALLS[:2])
 
 
 class Answers:
