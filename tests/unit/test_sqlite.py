@@ -295,7 +295,7 @@ FOUND: Final = {
             " --state to another folder"
         ),
         (
-            "its reviews have version '0099', but this samplegate supports '0002'; use a matching samplegate version,"
+            "its reviews have version '0099', but this samplegate supports '0003'; use a matching samplegate version,"
             " or use another store"
         ),
         (

@@ -54,6 +54,7 @@ class DecisionLine(RecordLine, frozen=True):
     changed: tuple[str, ...] = ()
     reserved_usd: float | None = None
     reviewed_by: str | None = None
+    review_ui: str | None = None
     votes: tuple[RecordedVote, ...] = ()
     fits: bool | None = None
     policy_hash: str | None = None

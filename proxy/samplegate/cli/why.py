@@ -454,7 +454,8 @@ def _reviewed(line: DecisionLine, earlier: Sequence[_ReviewStory], review: _Revi
     state = "" if review.problem else f", now {review.state}"
     yield f"{plain(review.id)} for reviewer {plain(line.reviewer or _UNKNOWN)}{state}{waited}"
     if line.review_door is not None:
-        yield f"decided by {plain(line.reviewed_by or _UNKNOWN)} ({plain(line.review_door)})"
+        shown = f", who was shown the server's own UI (SHA-256 {plain(line.review_ui)})" if line.review_ui else ""
+        yield f"decided by {plain(line.reviewed_by or _UNKNOWN)} ({plain(line.review_door)}){shown}"
     for vote in line.votes:
         marks = [mark for mark, holds in (("unproved name", not vote.proven), ("void", vote.void)) if holds]
         yield f"vote: {plain(vote.verdict)} by {plain(vote.by)} ({', '.join([plain(vote.how), *marks])})"

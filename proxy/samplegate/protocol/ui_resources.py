@@ -82,7 +82,7 @@ class UiReads:
         pending = self._open.pop(token, None)
         if pending is None:
             return []
-        out = [effect for effect in self._cancel(pending) if not isinstance(effect, Over)]
+        out: Effects = [effect for effect in self._cancel(pending) if not isinstance(effect, Over)]
         if not (pending.modern and self._state.streams):  # else the server's stream is closed
             self._state.abandon(pending)  # its answer may be on the way
         return out

@@ -66,6 +66,7 @@ FULL = replace(
     reviewer="ops",
     reviewed_by="ann",
     review_door="page",
+    review_ui="ab" * 32,
     reviewed_ms=1000.00049,
     votes=(
         Vote(by="ben", how="webhook", verdict="approve", at=1_700_000_000.0, digest="sha256:a", void=True),
