@@ -12,6 +12,7 @@ from playwright.sync_api import BrowserContext, Frame, Page, expect
 from samplegate.reviews.review import Also, Edits, Review, Verdict, Vote
 from tests.acceptance.browser.conftest import Site, Watched
 from tests.fakes import page_reviews as shown
+from tests.fakes import server_uis
 from tests.fakes.reviewers_listener import OPS
 from tests.fakes.reviews import NOW
 from tests.paths import TESTS
@@ -117,11 +118,15 @@ def test_nothing_stands_beyond_the_edge_of_the_screen(page: Page, site: Site) ->
             params={"messages": [{"role": "user", "content": shown.text(long)}], "maxTokens": 5},
         ),
     )
+    site.open(server_uis.review("rv_ui"))
+    ui = server_uis.ready(server_uis.review("rv_ui"), server_uis.PICKER)
+    site.run(lambda: site.listener.store.write(lambda store: store.attach_ui("rv_ui", ui, server_uis.PICKER)))
     for path in [
         "/reviews",
         "/reviews/history",
         "/reviews/rv_long",
         "/reviews/rv_voted",
+        "/reviews/rv_ui",
         *(f"/reviews/{make().id}" for make in REVIEWS),
     ]:
         page.goto(path)

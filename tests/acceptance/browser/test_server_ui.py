@@ -17,6 +17,7 @@ from tests.acceptance.browser.test_access import Looked, faults
 from tests.fakes import server_uis
 from tests.fakes.reviews import NOW
 from tests.fakes.server_uis import PICKER, Dialect, app, ready
+from tests.paths import TESTS
 
 pytestmark = pytest.mark.timeout(180)
 BOTH = pytest.mark.parametrize("dialect", ["sep-3118", "rich"])
@@ -448,3 +449,42 @@ def test_the_ui_is_reached_by_keyboard_between_message_and_form(page: Page, site
     expect(page.locator("#form")).to_be_focused()
     page.keyboard.press("Tab")
     expect(page.get_by_label("Color required")).to_be_focused()
+
+
+SDK: Final = TESTS / "acceptance/sdk/node_modules/@modelcontextprotocol/ext-apps/dist/src/app-with-deps.js"
+SDK_APP: Final = """
+  const app = new App({name: "sdk", version: "1"}, {elicitation: {}});
+  app.setRequestHandler("elicitation/create", ({params}) => new Promise((done) => {
+    document.querySelector("h1").textContent = `${params.message} (${params.requestedSchema.required})`;
+    document.querySelector("button").onclick = () =>
+      done({action: "accept", content: {color: document.querySelector("input").value}});
+  }));
+  await app.connect();
+  document.querySelector("p").textContent = `${app.getHostContext().theme}, ${app.getHostVersion().name}`;
+"""
+
+
+@pytest.mark.real
+def test_an_app_of_the_official_sdk_works(page: Page, site: Site, watched: list[Watched]) -> None:
+    """Version 2.0.4 of @modelcontextprotocol/ext-apps, as the bundle that apps inline. It tries whether it may use
+    eval, and does without."""
+    code = SDK.read_text("utf-8")
+    exports = code.rindex("export{")
+    name = re.search(r"([\w$]+) as App[,}]", code[exports:])
+    assert name is not None
+    script = f"{code[:exports]};const App = {name[1]};{SDK_APP}".replace("</script", "<\\/script")
+    body = '<!doctype html><meta charset="utf-8"><h1></h1><p></p><input aria-label="Color"><button>Go</button>'
+    review = server_uis.review()
+    frame = opened(page, site, review, f'{body}<script type="module">{script}</script>'.encode())
+    expect(frame.get_by_role("heading")).to_have_text("Which service should be moved, and how? (color)")
+    expect(frame.locator("p")).to_have_text("light, samplegate")
+    for color in ("red", "#3b82f6"):
+        frame.get_by_label("Color").fill(color)
+        frame.get_by_role("button").click()
+        expect(page.get_by_label("Color required")).to_have_value(color)
+    expect(page.locator("#ui-told")).to_contain_text("Nothing was sent yet")
+    calm(page)
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+    assert {"policy: script-src eval"} == set(watched[0].said)
+    watched[0].said.clear()

@@ -386,10 +386,21 @@ def view(
         space.text(str(review.params.get("message", "")), rendered=False) if review.kind == "elicitation" else None
     )
     values["raw"] = space.json(review.params)
-    values["shows_ui"] = decides and review.ui is not None and not values.get("unflat")
+    values["shows_ui"] = decides and shows_ui(review)
     ui, seen = ready_ui(review), None if tried is None else first_value(tried.posted, "ui")
     values["seen_ui"] = seen if ui is not None and seen == ui.sha256 else ""
     return values | {"left_out": space.left_out, "unread": reader.left_out}
+
+
+def shows_ui(review: Review) -> bool:
+    """Whether reviewers of this form are shown the server's own UI, now or when it has been read. A form that the gate
+    cannot check has none, because nothing that an app submits could be sent."""
+    return (
+        review.ui is not None
+        and review.state == "pending"
+        and review.mode == "form"
+        and not isinstance(read_form(review.params.get("requestedSchema"), review.revision), NotFlat)
+    )
 
 
 class _Typed:

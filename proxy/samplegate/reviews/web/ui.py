@@ -70,17 +70,6 @@ def _sentences(review: Review, found: Sequence[FieldProblem]) -> Iterator[str]:
         yield f"{titles.get(name) or name}: {each.what}"
 
 
-def shows_ui(review: Review) -> bool:
-    """Whether reviewers of this form are shown a UI, now or when it has been read. One that the gate cannot check has
-    none, because nothing that an app submits could be sent."""
-    return (
-        review.ui is not None
-        and review.state == "pending"
-        and review.mode == "form"
-        and not isinstance(read_form(review.params.get("requestedSchema"), review.revision), NotFlat)
-    )
-
-
 def routes(web: Web) -> list[Route]:
     """The routes below ``/reviews/{id}/ui``."""
     shown = pages.Pages(web)
@@ -171,6 +160,6 @@ class UiRoutes:
         if (why := person.undecidable(review, self._web.store.wall())) is not None:
             return problem(403, why)
         ui = ready_ui(review)
-        if ui is None or not shows_ui(review):
+        if ui is None or not pages.shows_ui(review):
             return problem(409, "the review has no UI to show now")
         return review, ui

@@ -332,9 +332,20 @@ async def test_a_form_that_comes_back_remembers_the_ui(listener: ReviewersListen
     assert (422, ready(review, PICKER).sha256) == (ann.status, ann.page.one("input", name="ui").attrs["value"])
 
 
-async def test_a_form_that_cannot_be_checked_shows_no_ui(listener: ReviewersListener) -> None:
-    schema = {"type": "object", "properties": {"deep": {"type": "object"}}}
-    review = await shown(listener, server_uis.review(params={"message": "?", "requestedSchema": schema}))
+DEEP: Final = {"type": "object", "properties": {"deep": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"params": {"message": "?", "requestedSchema": DEEP}},
+        {"params": {"message": "?"}},
+        {"mode": "url", "params": {"message": "?", "url": "https://example.com/", "elicitationId": "1"}},
+    ],
+    ids=["not flat", "no schema", "a URL"],
+)
+async def test_what_the_gate_cannot_check_shows_no_ui(listener: ReviewersListener, more: dict[str, Any]) -> None:
+    review = await shown(listener, server_uis.review(**more))
     ann = await visitor(listener)
     assert "ui.js" not in (await ann.get(f"/reviews/{review.id}")).text
     assert 409 == (await ann.get(f"/reviews/{review.id}/ui/description")).status_code

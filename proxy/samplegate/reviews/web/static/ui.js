@@ -6,6 +6,7 @@
 const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values: 20000, depth: 32, submissions: 30, heights: 60, thefts: 2 };
 const START = 15000; // ms in which the app must get ready
 const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
+const REACH = 400; // ms between a press in the frame and the page's knowledge of the pointer there
 const HEIGHT = [80, 800]; // CSS pixels
 const ISOLATES = 152; // Chromium with Connection-Allowlist. Without it, the app could send what is typed into it to somewhere else
 const PROTOCOL = "2026-01-26"; // of MCP Apps
@@ -81,10 +82,10 @@ const form = {
   },
 };
 
-// Marks the button that fits what the app submitted, and focuses it unless a person types elsewhere.
+// Marks the buttons for what the app submitted. Returns the visible one.
 function preselect(action) {
   for (const button of decision.querySelectorAll("button.proposed")) button.classList.remove("proposed");
-  const buttons = [...decision.querySelectorAll(`button[name=do][value=${action}]`)];
+  const buttons = [...decision.querySelectorAll("button[name=do]")].filter((button) => button.value === action);
   for (const button of buttons) button.classList.add("proposed");
   return buttons.find((button) => button.checkVisibility());
 }
@@ -104,7 +105,6 @@ class Bridge {
     this.phase = "starting"; // starting, greeted (SEP-3118: ui/initialize was answered), ready, closed
     this.frame = Object.assign(document.createElement("iframe"), { title: `UI from ${section.dataset.server}`, referrerPolicy: "no-referrer" });
     this.frame.setAttribute("sandbox", "allow-scripts");
-    this.frame.setAttribute("credentialless", "");
     this.end = new AbortController();
     const { signal } = this.end;
     addEventListener("message", (event) => this.receive(event), { signal });
@@ -122,14 +122,19 @@ class Bridge {
   // focus from a field of the page, and nobody has reached for the frame with the pointer or the Tab key, the field gets it back.
   keepFocus(signal) {
     if (matchMedia("(hover: none)").matches) return;
-    let tabbed = -Infinity;
-    document.addEventListener("keydown", (event) => { if (event.key === "Tab") tabbed = performance.now(); }, { signal, capture: true });
-    document.addEventListener("focusout", ({ target: field }) => setTimeout(() => {
-      const taken = document.activeElement === this.frame && field.matches?.("input, textarea, select");
-      if (!taken || this.frame.matches(":hover") || performance.now() - tabbed < 500) return;
-      field.focus({ preventScroll: true });
-      if (++this.thefts > LIMITS.thefts) this.close("The UI took the focus while you were in a field, so it was closed. Use the form below.");
-    }, 150), { signal }); // a pointer's way into the frame is known here a moment after the press
+    let reached = -Infinity;
+    const reach = () => { reached = performance.now(); };
+    document.addEventListener("keydown", (event) => { if (event.key === "Tab") reach(); }, { signal, capture: true });
+    for (const moved of ["pointerover", "pointerout"]) this.frame.addEventListener(moved, reach, { signal });
+    document.addEventListener("focusout", ({ target: field }) => {
+      const left = performance.now();
+      setTimeout(() => { // the page hears of a pointer's way into the frame only after the frame does
+        const taken = document.activeElement === this.frame && field.matches?.("input, textarea, select");
+        if (!taken || this.frame.matches(":hover") || reached > left - REACH) return;
+        field.focus({ preventScroll: true });
+        if (++this.thefts > LIMITS.thefts) this.close("The UI took the focus while you were in a field, so it was closed. Use the form below.");
+      }, REACH);
+    }, { signal });
   }
 
   receive(event) {
@@ -297,7 +302,7 @@ class Bridge {
   fill(html, problems) {
     calm.wait();
     form.fill(html);
-    preselect("accept");
+    preselect(problems.length ? "" : "accept");
     if (problems.length) return;
     this.tell(`The UI filled in the form below. Check the values, then choose "${ACTIONS.accept}". Nothing was sent yet.`);
     if (document.activeElement === this.frame) document.getElementById("form").focus();
