@@ -27,8 +27,9 @@ INFO = {"name": "c", "version": "1"}
 class Bridge(Dialogue):
     """One bridge, and the effects that it returned."""
 
-    def __init__(self, *rules: Mapping[str, Any], **more: Any) -> None:
-        super().__init__(*rules)
+    def __init__(self, *rules: Mapping[str, Any], policy: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """``policy`` has the policy's keys besides the rules; ``more``: of the session's state."""
+        super().__init__(*rules, **(policy or {}))
         self.session: Any = LegacyClient(SessionState(SessionRules(self.compiled), "default", "t", SEAL_KEYS, **more))
 
     def on(self, stream: int, frame: Mapping[str, Any], side: Any = "client") -> list[Effect]:

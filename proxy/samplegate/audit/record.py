@@ -41,7 +41,7 @@ from samplegate.reviews.review import Review, Vote
 from samplegate.secret_names import secret_fields, without_secrets
 
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
-Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked", "task"]
+Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked", "task", "tool_result"]
 Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded", "put_off"]
 """The outcome of a request. ``forwarded`` is the first of a modern forward's two records. ``put_off`` is the first
 record if a model has answered, but the call is put off while a reviewer sees the answer. The second follows at the
@@ -190,8 +190,8 @@ MEMBERS: Final[Mapping[str, str]] = {
     "revision": "The protocol version.",
     "door": (
         "How the request arrived: `push` (a request from the server), `input_required` (a result that asks for input),"
-        " `url_error` (a URL in an error), `unasked` (unsolicited answers from a client) or `task` (a task that asks"
-        " for input)."
+        " `url_error` (a URL in an error), `unasked` (unsolicited answers from a client), `task` (a task that asks for"
+        " input) or `tool_result` (a tool's result that asks the user)."
     ),
     "round": "The input round, shared by all its requests.",
     "key": "The request's key in its input round, which the server chose.",
@@ -332,7 +332,7 @@ def _rules(misses: Misses) -> list[dict[str, Any]]:
 
 def comes_again(outcome: str, door: str) -> bool:
     """Whether a second record of the request follows at the client's retry."""
-    return outcome == "put_off" or (outcome == "forwarded" and door != "url_error")
+    return outcome == "put_off" or (outcome == "forwarded" and door not in ("url_error", "tool_result"))
 
 
 def may_be_revoked(outcome: str, review: str | None) -> bool:
@@ -736,7 +736,7 @@ def describe(
         shadows=decision.shadows,
         model=done.model,
         duration_ms=duration * 1000,
-        action=_action(item, done),
+        action=_action(round, item, done),
         decided_by=None if done.handed_on_to_client or done.is_put_off else _decided_by(outcome),
         fits=done.fits,
         tried=done.tried,
@@ -841,14 +841,15 @@ def _decided_by(outcome: Outcome) -> DecidedBy | None:
             return "policy"
 
 
-def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | None:
+def _action(round: Round, item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | None:
     """The reply to an elicitation; of a client's own words, only one of the three actions."""
     if item.method.startswith("sampling/") or done.handed_on_to_client:
         return None
+    always = round.door == "tool_result"  # there, no refusal is an error
     match done.outcome:
-        case Denied(error=None, action=action, code=-1):
+        case Denied(error=None, action=action, code=code) if always or code == -1:
             return action
-        case Unanswered(error=None, code=-1):
+        case Unanswered(error=None, code=code) if always or code == -1:
             return "cancel"
         case Answered(result=result):
             return _ACTIONS.get(_action_of(result))

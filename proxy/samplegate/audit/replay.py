@@ -100,6 +100,8 @@ def replay(
     """Compare one record with a policy. ``client`` are the client's capabilities, None if they are unknown."""
     if (why := _incomparable(line)) is not None:
         return Undetermined(why)
+    if line.door == "tool_result":  # any client can get the question
+        client = ClientCapabilities(form=True)
     if line.reason in ("malformed", "rounds"):
         return Same()  # no policy decides these
     if not bytes(line.request):

@@ -111,6 +111,8 @@ def explanation(line: DecisionLine) -> str:
         case "forwarded":
             if line.door == "url_error":
                 return "A rule forwarded the request: the client got the server's error with the URL."
+            if line.door == "tool_result":
+                return "A rule forwarded the request: the client got the tool's result with the question."
             if line.door == "task":
                 return (
                     "A rule forwarded the request, and the client was asked. No answer is recorded: the client has not"
@@ -187,6 +189,9 @@ def server_got(line: DecisionLine) -> str:
     match line.outcome:
         case "withdrawn":
             return "nothing: the request was withdrawn"
+        case _ if line.door == "tool_result":
+            given = f"the reply {line.action} in the tool's result" if line.action else "the tool's result as it was"
+            return f"nothing: the client got {given}"
         case "forwarded" if line.door == "url_error":
             return "nothing: the client got its error with the URL"
         case "forwarded":

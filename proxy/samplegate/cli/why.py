@@ -357,6 +357,7 @@ def _door(line: DecisionLine) -> str:
         "url_error": "as a URL in an error",
         "unasked": "as unsolicited answers from the client",
         "task": "in a task of the server",
+        "tool_result": "as a question in a tool's result",
     }.get(line.door, plain(line.door))
 
 

@@ -98,6 +98,9 @@ async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Fo
     """
     if pending.ports.replay is not None:
         return await _replay(pending, pending.ports.replay, decision, forwarded)
+    if pending.round.door == "tool_result":
+        pending.begin()  # the client gets the result, and asks its user
+        return Done.handed_on(decision)
     result = await _client_result(pending, decision, forwarded)
     if not isinstance(result, bytes):
         return Done(result, decision)

@@ -100,7 +100,7 @@ class Gate:
         return msgspec.structs.replace(conclusion, drawn=drawn) if drawn else conclusion
 
     async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
-        if round.door == "push":
+        if round.door in ("push", "tool_result"):
             await self._admit(requests)
             return await self._act_and_record(round, requests)
         blocked = first_ending_key(requests)

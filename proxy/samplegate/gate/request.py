@@ -215,9 +215,9 @@ def ends_the_call(pending: PendingRequest) -> bool:
     act, door = pending.decision.act, pending.round.door
     if door == "url_error":
         return not isinstance(act, Forwarded)
-    return (
-        door != "push" and isinstance(act, DenyAs | LeftOpen) and is_error(pending.item.kind, refusal(pending.decision))
-    )
+    if door in ("push", "tool_result"):
+        return False
+    return isinstance(act, DenyAs | LeftOpen) and is_error(pending.item.kind, refusal(pending.decision))
 
 
 def blocks(item: Item, outcome: Outcome) -> bool:

@@ -494,6 +494,11 @@ class SessionRules(msgspec.Struct, frozen=True, eq=False):
         peer = self.compiled.policy.servers.get(server)
         return peer is not None and peer.ui_forward == "cut"
 
+    def polices_results(self, server: str) -> bool:
+        """Whether the policy's ``servers.NAME.ui_results`` is ``police``."""
+        peer = self.compiled.policy.servers.get(server)
+        return peer is not None and peer.ui_results == "police"
+
     def extends_on_progress(self, server: str) -> bool:
         """The policy's ``servers.NAME.extends_on_progress``."""
         peer = self.compiled.policy.servers.get(server)

@@ -694,6 +694,15 @@ class Server(Peer, frozen=True):
         Literal["pass", "cut"],
         Meta(description="Whether forms that are forwarded to the client keep `params.ui` (RICH elicitation)."),
     ] = "pass"
+    ui_results: Annotated[
+        Literal["pass", "police"],
+        Meta(
+            description=(
+                "Experimental: whether the rules decide a question in a tool's result (`metadata.elicitation`, RICH"
+                " elicitation) before the client gets the result."
+            )
+        ),
+    ] = "pass"
     plain_sampling: Annotated[
         bool,
         Meta(

@@ -165,6 +165,15 @@ def nested(kind: str, release: Release) -> bytes | None:
             return None
 
 
+def in_tool_result(outcome: Answered | Denied | Unanswered) -> bytes:
+    """The answer to a question in a tool's result: ``action`` and ``content`` only. Whatever is refused is declined or
+    cancelled, because the result itself is no refusal."""
+    if not isinstance(outcome, Answered):
+        return rawjson.dump({"action": _action(outcome)})
+    found = rawjson.fields(outcome.result)
+    return rawjson.object_of({name: found[name] for name in ("action", "content") if name in found})
+
+
 def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Release) -> bytes:
     """The answer to a client's call that the gate ends: an ``isError`` result for tools/call, else error -1 (R70)."""
     if method != "tools/call":

@@ -25,11 +25,11 @@ question.
 
 
 Side: TypeAlias = Literal["client", "server"]
-Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked", "task"]
+Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked", "task", "tool_result"]
 """How a request arrived.
 
 ``unasked``: answers that a client sends before it was asked. Nothing is decided, but they are recorded before they are
-passed on.
+passed on. ``tool_result``: a question in a tool's result (``tool_results.py``).
 """
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from samplegate.protocol import frames, rawjson, results, strictjson
-from samplegate.protocol.frames import Era, Frame, FrameId
+from samplegate.protocol.frames import Frame, FrameId
 from samplegate.protocol.identity import Identity
 from samplegate.protocol.legacy_tasks import LegacyTask, LegacyTasks
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
@@ -509,19 +509,7 @@ class UrlErrors(msgspec.Struct, eq=False):
     def arrive(self, pending: Pending, f: Frame) -> Effects | None:
         """Open a round for a -32042 error; None for any other error."""
         state = self.state
-        calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
-        era: Era = "modern" if pending.modern else "legacy"
-        origin = Origin(
-            state.server,
-            pending.caller,
-            era,
-            pending.revision if pending.modern else state.revision,
-            calls,
-            pending.trace,
-            pending.ambient,
-            ((pending.arguments,),) if calls else (),
-            (pending.identity,),
-        )
+        origin = state.origin(pending)
         items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None

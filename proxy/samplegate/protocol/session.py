@@ -58,6 +58,7 @@ from samplegate.protocol.session_state import (
 )
 from samplegate.protocol.task_state import Found
 from samplegate.protocol.tasks import NOTIFICATIONS, Tasks
+from samplegate.protocol.tool_results import ToolResults
 from samplegate.protocol.ui_resources import UiReads
 
 MAX_BATCH: Final = 1000  # elements
@@ -173,6 +174,7 @@ class Cancellations(msgspec.Struct, eq=False):
     pushes: Pushes
     exchange: Exchange
     url_errors: UrlErrors
+    tool_results: ToolResults
     passed: PassThrough
 
     # -- the client
@@ -208,7 +210,8 @@ class Cancellations(msgspec.Struct, eq=False):
         out = self.pushes.call_gone(pending)
         held = self.exchange.cancelled(pending) if pending.modern else None
         if held is None and pending.round is not None:
-            held = self.url_errors.cancelled(pending.round) or self.exchange.unasked.cancelled(pending.round)
+            doors = (self.url_errors, self.tool_results, self.exchange.unasked)
+            held = next((gone for door in doors if (gone := door.cancelled(pending.round)) is not None), None)
         self.state.inflight.remove(pending)
         if held is not None:
             return out + held  # the server has already answered, so it has nothing in flight for this call
@@ -364,9 +367,12 @@ class Session:
         self._evidence = EvidenceObserver(state)
         self.exchange = Exchange(state, self._evidence, self.routes, parks)
         self.url_errors = UrlErrors(state)
+        self.tool_results = ToolResults(state)
         self.handshake = Handshake(state)
         self.passed = PassThrough()
-        self._cancelling = Cancellations(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
+        self._cancelling = Cancellations(
+            state, self.routes, self.pushes, self.exchange, self.url_errors, self.tool_results, self.passed
+        )
         self.exchange.own.cancel = lambda pending: self._cancelling.call(pending, None)
         self._reads = UiReads(state, self.exchange.own.cancel)
         self._refusing = Rejections(state, self.pushes, self.exchange.tasks, self.passed, self._reads)
@@ -435,7 +441,7 @@ class Session:
             return self.exchange.hand_on(conclusion, round, now) if round in self.exchange.open else []
         if round in self.exchange.open:
             return self.exchange.settle(conclusion, round)
-        for door in (self.url_errors, self.exchange.unasked):
+        for door in (self.url_errors, self.tool_results, self.exchange.unasked):
             if round in door.open:
                 return door.settle(conclusion, round)
         return self.pushes.settle(conclusion, round)
@@ -457,15 +463,20 @@ class Session:
             return self.exchange.tasks.renewed(round) if not tokens else []
         found = self.pushes.beat(round, tokens)
         if found is None:
-            asked = self.exchange.open.get(round)
-            line = None if asked is None else self.progress.beat(asked.pending)
-            return [] if asked is None or line is None else [ToClient(asked.pending.stream, line)]
+            pending = self._call_of(round)
+            line = None if pending is None else self.progress.beat(pending)
+            return [] if pending is None or line is None else [ToClient(pending.stream, line)]
         push, out = found
         for pending in self.state.inflight.still_open(push.calls):
             line = self.progress.beat(pending)
             if line is not None:
                 out.append(ToClient(pending.stream, line))
         return out
+
+    def _call_of(self, round: str) -> Pending | None:
+        """The call whose result asks for input, or asks the user; None if the round is of another kind."""
+        asked = self.exchange.open.get(round)
+        return self.tool_results.pending(round) if asked is None else asked.pending
 
     def due(self, token: str) -> Effects:
         """Handle a ``Later`` whose delay has elapsed."""
@@ -485,10 +496,10 @@ class Session:
         if push is not None:
             identity = push.calls[0].identity if push.calls else self.state.identity
             return self._reads.begin(token, uri, None, identity, now)
-        asked, task = self.exchange.open.get(round), self.exchange.tasks.open.get(round)
-        if asked is not None:
-            meta = rawjson.lookup(asked.pending.params, META) or b"{}"
-            return self._reads.begin(token, uri, meta, asked.pending.identity, now)
+        pending, task = self._call_of(round), self.exchange.tasks.open.get(round)
+        if pending is not None:
+            meta = (rawjson.lookup(pending.params, META) or b"{}") if pending.modern else None
+            return self._reads.begin(token, uri, meta, pending.identity, now)
         if task is not None:
             return self._reads.begin(token, uri, task.meta, task.identity, now)
         return [ResourceRead(token, None, "the request has ended")]
@@ -535,7 +546,7 @@ class Session:
         self.legacy_tasks.end()
         self.exchange.own.leave()
         errors = self.exchange.own.captured(self._server_ended()) if side == "server" and self.state.outlived else []
-        rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
+        rounds = [*self.pushes.end(), *self.url_errors.end(), *self.tool_results.end(), *self.exchange.end()]
         ended = [*(Withdraw(id) for id in rounds), *self._reads.end()]
         return [*ended, *([Close(SERVER_STREAM)] if side == "client" else errors)]
 
@@ -657,6 +668,8 @@ class Session:
             raise Malformed("it asks for input in a protocol version that has no input_required result")
         elif pending.method == INITIALIZE:
             self.handshake.answered(f)
+        if held is None and f.kind == "result":
+            held = self.tool_results.arrive(pending, f)
         if held is not None:
             return held
         self.state.inflight.remove(pending)

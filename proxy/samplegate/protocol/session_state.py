@@ -688,6 +688,10 @@ class SessionPolicy(Protocol):
         """Whether forwarded forms lose ``params.ui``."""
         ...
 
+    def polices_results(self, server: str) -> bool:
+        """Whether the rules decide questions in tool results."""
+        ...
+
     def extends_on_progress(self, server: str) -> bool:
         """Whether the server's progress on a request restarts the wait for its answer (R102)."""
         ...
@@ -781,13 +785,13 @@ class SessionState(msgspec.Struct, eq=False):
         return tuple(pending.key for pending in calls) or (self.token,)
 
     def origin(self, pending: Pending) -> Origin:
-        """The origin of requests during a modern call."""
+        """The origin of requests that the answer to a call contains."""
         calls, params = ((), ()) if pending.call is None else ((pending.call,), ((pending.arguments,),))
         return Origin(
             self.server,
             pending.caller,
-            "modern",
-            pending.revision,
+            "modern" if pending.modern else "legacy",
+            pending.revision if pending.modern else self.revision,
             calls,
             pending.trace,
             pending.ambient,

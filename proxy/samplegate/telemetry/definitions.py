@@ -68,8 +68,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_rounds_total",
         "counter",
         ("server", "door"),
-        "Input rounds by how the request arrived (door): push, input_required, url_error, task or unasked (unsolicited"
-        " answers).",
+        "Input rounds by how the request arrived (door): push, input_required, url_error, task, tool_result or unasked"
+        " (unsolicited answers).",
     ),
     Metric(
         "samplegate_rounds_failed_total",

@@ -202,6 +202,12 @@ class TestWithContents:
         assert Same() == replay(now, old, ClientCapabilities())
         assert isinstance(replay(now, old, ClientCapabilities(form=True)), Changed)
 
+    def test_a_question_in_a_tools_result_can_be_forwarded_to_every_client(self) -> None:
+        old = logged.line(logged.record(compiled(answers({"a": "x"})), form(a="string")))
+        old = msgspec.structs.replace(old, door="tool_result")
+        now = compiled(ForwardRule(name="person", match=FORMS, otherwise="next"), answers({"a": "x"}))
+        assert isinstance(replay(now, old, ClientCapabilities()), Changed)
+
     def test_that_does_not_matter_where_both_ways_are_changes(self) -> None:
         old = logged.line(logged.record(compiled(answers({"a": "x"})), form(a="string")))
         found = replay(compiled(FORWARD), old)

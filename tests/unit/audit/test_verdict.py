@@ -208,6 +208,7 @@ def test_a_request_that_the_client_never_returned_is_unanswered(outcome: str) ->
     assert ("fail", 1, ["d1"]) == (found.word, found.counts.unanswered, [row.line.decision_id for row in found.failed])
     assert "pass" == judged(first, record(door="input_required")).word
     assert "pass" == judged(record(outcome="forwarded", door="url_error")).word, "the error itself was the end"
+    assert "pass" == judged(record(outcome="forwarded", door="tool_result")).word, "the result itself was the end"
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,10 @@ DETAILS: list[tuple[dict[str, Any], str]] = [
         {"outcome": "forwarded", "effect": "forward", "door": "url_error"},
         "A rule forwarded the request: the client got the server's error with the URL.",
     ),
+    (
+        {"outcome": "forwarded", "effect": "forward", "door": "tool_result"},
+        "A rule forwarded the request: the client got the tool's result with the question.",
+    ),
     ({"outcome": "put_off", "effect": "allow"}, "A model has answered, but a reviewer has not yet decided"),
     ({"outcome": "answered", "effect": "allow"}, "A rule allowed the request, and a model answered."),
     ({"outcome": "answered", "effect": "answer"}, "A rule answered the request with fixed content."),
@@ -148,6 +152,15 @@ GOT: list[tuple[dict[str, Any], str]] = [
     ({"outcome": "withdrawn"}, "nothing: the request was withdrawn"),
     ({"outcome": "forwarded", "door": "input_required"}, "nothing yet: the client is being asked"),
     ({"outcome": "forwarded", "door": "url_error"}, "nothing: the client got its error with the URL"),
+    (
+        {"kind": "elicitation", "mode": "form", "action": "cancel", "door": "tool_result"},
+        "nothing: the client got the reply cancel in the tool's result",
+    ),
+    (
+        {"kind": "elicitation", "mode": "form", "outcome": "forwarded", "door": "tool_result"},
+        "nothing: the client got the tool's result as it was",
+    ),
+    ({"outcome": "withdrawn", "door": "tool_result"}, "nothing: the request was withdrawn"),
     ({"outcome": "put_off"}, "nothing yet: the client retries the call"),
     ({"reason": Reason.CLIENT, "outcome": "denied"}, "the client's own error"),
 ]

@@ -78,6 +78,7 @@ def is_empty(d: Dialogue) -> bool:
             s.exchange.pauses.waiting,
             s.pushes.open,
             s.url_errors.open,
+            s.tool_results.open,
         )
     )
 
