@@ -12,6 +12,8 @@ from typing import Any
 
 ERAS = sys.argv[1].split("+")
 INFO = {"name": "asking", "version": "1"}
+METHODS: list[str] = []
+"""The methods of all frames that came, or an empty text for an answer."""
 VERSION = "io.modelcontextprotocol/protocolVersion"
 
 
@@ -25,6 +27,7 @@ def read() -> dict[str, Any]:
     if not line:
         sys.exit(0)
     frame: dict[str, Any] = json.loads(line)
+    METHODS.append(frame.get("method", ""))
     return frame
 
 
@@ -84,6 +87,10 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
     elif "ask" in arguments:
         answer = {"result": params["inputResponses"]["k"]} if modern else pushed(**arguments["ask"])
         write({"id": id, "result": {**done, "content": [], "structuredContent": answer}})
+    elif "methods" in arguments:
+        write({"id": id, "result": {**done, "content": [], "structuredContent": {"methods": METHODS}}})
+    elif "metadata" in arguments:
+        write({"id": id, "result": {**done, "content": [], "metadata": arguments["metadata"]}})
     else:
         text = str(os.getpid()) if "pid" in arguments else "x" * arguments.get("repeat", 1)
         write({"id": id, "result": {**done, "content": [{"type": "text", "text": text}]}})

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 SHOWS: Final = POLICY.replace("effect: escalate,", "effect: escalate, ui: show,")
 HTML: Final = "<!doctype html><title>Picker</title><p>Pick a color"
 SHA256: Final = hashlib.sha256(HTML.encode()).hexdigest()
+POLICES: Final = SHOWS.replace("servers: {default: {", "servers: {default: {ui_results: police, ")
 URI: Final = "ui://asking/picker"
 SEP_3118: Final = {"_meta": {"ui": {"resourceUri": URI}}}
 RICH: Final = {"ui": {"uri": URI, "mode": "modal", "context": {"theme": "light"}}}
@@ -85,6 +86,26 @@ async def test_the_ui_is_read_from_the_server_that_asks(tmp_path: Path, speaks: 
     if eras == "modern":
         assert {} == read["_meta"]["io.modelcontextprotocol/clientCapabilities"], "the server cannot ask back"
     assert [SHA256] == [record["review_ui"] for record in records(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("speaks", "eras"), [("legacy", "legacy"), ("modern", "modern"), ("legacy", "modern"), ("modern", "legacy")]
+)
+async def test_a_question_in_a_tools_result_is_answered_by_a_reviewer(tmp_path: Path, speaks: str, eras: str) -> None:
+    (tmp_path / "ui.html").write_text(HTML)
+    question = {name: FORM[name] for name in ("message", "requestedSchema")} | RICH
+    async with daemon(tmp_path, eras, policy=POLICES) as gate, people(gate) as ana, client(gate) as c:
+        call = await calling(c, speaks, {"metadata": {"kept": 1, "elicitation": question}})
+        review = await shown(ana)
+        assert {"uri": URI, "size": len(HTML), "sha256": SHA256}.items() <= review["ui"].items()
+        decide(tmp_path, review["id"], SHA256)
+        assert {"kept": 1, "elicitationResult": ACCEPTED} == (await call)["result"]["metadata"]
+        seen = (await c.call(speaks, id=2, methods=True))["result"]["structuredContent"]["methods"]
+    assert ["tools/call", "resources/read", "tools/call"] == seen[-3:], "the server gets no answer"
+    (record,) = records(tmp_path)
+    assert ("tool_result", "answered", "ana", SHA256) == tuple(
+        record[name] for name in ("door", "outcome", "reviewed_by", "review_ui")
+    )
 
 
 async def test_a_ui_that_cannot_be_read_leaves_the_form(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ SEEDS = [
     result("a", capabilities={"extensions": {"io.modelcontextprotocol/tasks": {}}}),
     result(0, protocolVersion="2025-03-26", capabilities={}),
     error(1, -32042, data=URLS),
+    result(1, content=[], metadata={"k": 1, "elicitation": form()}),
     {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
     {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "p", "progress": 1}},
     [request(1, "ping"), result(7, role="assistant"), []],
@@ -97,7 +98,8 @@ ANYTHING = st.one_of(mutated(), mutated(), st.binary(max_size=60), st.sampled_fr
 
 
 def dialogue(kind: str) -> Dialogue:
-    d = Dialogue(FORWARD) if kind == "forward" else Dialogue(ALLOW, ANSWER)
+    rules = [FORWARD] if kind == "forward" else [ALLOW, ANSWER]
+    d = Dialogue(*rules, servers={"default": {"ui_results": "police"}})
     if kind != "modern":
         d.open_legacy("2025-03-26" if kind == "legacy" else "2025-11-25", sampling={}, elicitation={})
     return d
@@ -156,9 +158,8 @@ def test_a_session_never_raises_whatever_is_written(kind: str, script: list[tupl
 def happens(d: Dialogue, step: str, line: bytes) -> list[Effect]:
     """Run one step of a script."""
     s = d.session
-    rounds = [
-        round for round in d.rounds.values() if round.id in {**s.pushes.open, **s.exchange.open, **s.url_errors.open}
-    ]
+    open_ = {**s.pushes.open, **s.exchange.open, **s.url_errors.open, **s.tool_results.open}
+    rounds = [round for round in d.rounds.values() if round.id in open_]
     match step:
         case "client":
             return d.client(line)

@@ -11,6 +11,7 @@ from samplegate.protocol import tool_results
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import (
+    Close,
     Effect,
     Note,
     Open,
@@ -282,6 +283,15 @@ def test_a_cancelled_call_withdraws_the_question(client: str, server: str) -> No
     assert Withdraw(one(asked, Open).round.id) in out
     assert [] == [effect for effect in out if isinstance(effect, ToServer)], "the server has already answered"
     assert [] == talk.done(asked, ACCEPTED)
+
+
+@pytest.mark.parametrize("server", ["legacy", "modern"])
+def test_the_servers_stream_is_not_closed_for_a_call_that_it_has_answered(server: str) -> None:
+    talk = Talk("modern", server)
+    talk.d.session.state.streams = True
+    asked = talk.answer({"elicitation": QUESTION})
+    assert Withdraw(one(asked, Open).round.id) in (out := talk.cancel())
+    assert [] == [effect for effect in out if isinstance(effect, ToServer | Close)]
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])

@@ -23,8 +23,8 @@ NONCE = bytes(range(12))
 class Held:
     """A bridge with a store of tasks. Streams 3 and 4 are those of two calls, others those of polls."""
 
-    def __init__(self) -> None:
-        self.d: Streams = bridge(ESCALATE, FORWARD, reviewers={"ops": {}})
+    def __init__(self, **policy: Any) -> None:
+        self.d: Streams = bridge(ESCALATE, FORWARD, reviewers={"ops": {}}, **policy)
         self.d.state.tasks = True
         self.rows = Rows()
 
@@ -93,6 +93,20 @@ def test_a_call_that_waits_becomes_a_task_with_the_servers_result() -> None:
     ended = h.ask("tasks/get", task["taskId"])
     assert ("completed", "complete") == (ended["status"], ended["result"]["resultType"])
     assert "done" == ended["result"]["content"][0]["text"]
+
+
+def test_a_question_in_the_result_of_a_call_that_became_a_task_is_decided_before_the_task_completes() -> None:
+    h = Held(servers={"default": {"ui_results": "police"}})
+    wire = h.call()
+    pushed = h.pushed()
+    (task,) = created(h.waits(pushed)).values()
+    h.d.settle(pushed)
+    asked = h.d.server(result(wire, content=[], metadata={"elicitation": form()}))
+    assert one(asked, Open).round.called is None, "nobody waits on the line"
+    assert "working" == h.ask("tasks/get", task["taskId"])["status"]
+    assert [] == heard(h.run(h.d.settle(asked)))
+    ended = h.ask("tasks/get", task["taskId"])
+    assert ("completed", "accept") == (ended["status"], ended["result"]["metadata"]["elicitationResult"]["action"])
 
 
 def test_a_decision_in_time_answers_the_call_itself() -> None:
