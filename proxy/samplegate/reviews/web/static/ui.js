@@ -82,7 +82,7 @@ const form = {
   },
 };
 
-// Marks the buttons for what the app submitted. Returns the visible one.
+// Marks the button that fits what the app submitted (with "none", no button), and returns it.
 function preselect(action) {
   for (const button of decision.querySelectorAll("button.proposed")) button.classList.remove("proposed");
   const buttons = [...decision.querySelectorAll("button[name=do]")].filter((button) => button.value === action);
@@ -169,8 +169,7 @@ class Bridge {
   rpc({ id, method, params, result, error }) {
     if (typeof method === "string" && id === undefined) this.notified(method, params);
     else if (typeof method === "string" && isId(id)) this.send({ jsonrpc: "2.0", id, ...this.answer(method, params) });
-    else if (method === undefined && id !== undefined && id === this.asked) {
-      this.asked = undefined;
+    else if (method === undefined && id !== undefined && id === this.asked) { // also again: a person may choose anew in the app
       if (error === undefined) this.submitted(result);
       else this.close("The UI could not answer the form. Use the form below.");
     }
@@ -302,7 +301,7 @@ class Bridge {
   fill(html, problems) {
     calm.wait();
     form.fill(html);
-    preselect(problems.length ? "" : "accept");
+    preselect(problems.length ? "none" : "accept");
     if (problems.length) return;
     this.tell(`The UI filled in the form below. Check the values, then choose "${ACTIONS.accept}". Nothing was sent yet.`);
     if (document.activeElement === this.frame) document.getElementById("form").focus();
