@@ -22,6 +22,7 @@ RECIPES: Final = (
     "two-approvals",
     "chat-notifications",
     "long-questions",
+    "server-ui",
     "proxy-sign-in",
     "redaction",
     "model-hints",
