@@ -116,11 +116,11 @@ def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
 
 
 def reviews(path: Path) -> dict[str, list[Any]]:
-    """The tables of reviews without what their migration has added: the columns for votes, which are empty."""
+    """The tables of reviews without what their migrations have added: columns for votes and UIs, which are empty."""
     found = {table: rows(path, table) for table in TABLES_OF_REVIEWS}
-    assert [["0002"]] == found["review_version"]
-    assert all([None] * 4 == row[-4:] for row in found["reviews"])
-    return {**found, "review_version": [["0001"]], "reviews": [row[:-4] for row in found["reviews"]]}
+    assert [["0003"]] == found["review_version"]
+    assert all([None] * 5 == row[-5:] for row in found["reviews"])
+    return {**found, "review_version": [["0001"]], "reviews": [row[:-5] for row in found["reviews"]]}
 
 
 # -- balances
