@@ -118,6 +118,19 @@ def test_what_a_person_typed_is_replaced_only_if_they_choose_so(page: Page, site
     expect(page.get_by_label("Color required")).to_have_value("#222222")
 
 
+def test_a_person_can_close_the_ui_and_use_the_form(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    picker = opened(page, site, review)
+    expect(picker.get_by_role("heading")).to_have_text("Which service should be moved, and how?")
+    page.get_by_role("button", name="Close the UI").click()
+    expect(page.locator("iframe")).to_have_count(0)
+    expect(page.get_by_role("button", name="Close the UI")).to_have_count(0)
+    page.get_by_label("Color required").fill("#123456")
+    calm(page)
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
 def test_a_press_that_an_app_interrupts_decides_nothing(page: Page, site: Site) -> None:
     """The app changes the values right before a person presses the button."""
     review = server_uis.review()

@@ -3,7 +3,7 @@
 "use strict";
 
 {
-const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values: 20000, depth: 32, submissions: 30, heights: 60, thefts: 2 };
+const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values: 20000, depth: 32, submissions: 30, heights: 30, thefts: 2 };
 const START = 15000; // ms in which the app must get ready
 const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
 const REACH = 400; // ms between a press in the frame and the page's knowledge of the pointer there
@@ -115,6 +115,9 @@ class Bridge {
     this.timer = setTimeout(() => this.close("The UI did not start in time. Use the form below."), START);
     this.frame.src = described.src;
     this.place.append(this.frame);
+    this.closer = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "Close the UI" });
+    this.closer.addEventListener("click", () => this.close("The UI is closed. Use the form below."));
+    this.place.before(this.closer);
     document.getElementById("seen-ui").value = described.sha256; // from now on, a person may have seen it
   }
 
@@ -336,7 +339,9 @@ class Bridge {
     this.phase = "closed";
     clearTimeout(this.timer);
     this.end.abort();
+    this.section.querySelectorAll(".told ~ button").forEach((each) => each.remove());
     this.frame.remove();
+    this.closer.remove();
     calm.wait();
     this.tell(why);
   }
