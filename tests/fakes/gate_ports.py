@@ -56,6 +56,7 @@ class FakePorts:
     replay: Replay | None = None
     pay: Callable[[Round, str, tuple[CallDrawn, ...]], Awaitable[None]] | None = None
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None
+    read_ui: Callable[[str, str], Awaitable[bytes]] | None = None
 
     async def sample(
         self, request: SampleRequest, heard: Callable[[int], None], span: RequestSpan | None
@@ -95,6 +96,7 @@ class FakePorts:
             replay=self.replay,
             pay=self.pay,
             trace=self.trace,
+            read_ui=self.read_ui,
         )
         return Gate(d.compiled, "hash", ports)
 

@@ -160,7 +160,7 @@ class ReviewPort(Protocol):
 
     async def supersede(self, id: str, why: str) -> bool:
         """End a review in favor of another one: withdraw it if it is pending. False if it has ended without a verdict,
-        or its verdict was used. Raises Unavailable."""
+        its verdict was used, or another request has it. Raises Unavailable."""
         ...
 
     async def give_back(self, review: Review) -> None:

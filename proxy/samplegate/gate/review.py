@@ -225,7 +225,8 @@ async def ask(
     try:
         reviews = _port(pending)
         until = _until(pending, wanted.stage, seconds, wanted.expires)
-        review = wanted if wanted.waiter else await _earlier(pending, wanted, until)
+        longest = _longest(pending, seconds, comes_back)
+        review = wanted if wanted.waiter else await _earlier(pending, wanted, until, longest)
         asked_before = review_key(wanted.stage, wanted.rule) in pending.reviews
         if review is None and asked_before and pending.was_put_off(wanted.stage, wanted.rule):
             # the earlier review is over, and one request is not reviewed twice
@@ -247,10 +248,8 @@ async def ask(
             pending.span.ask_reviewer(review, opened=opened)
         if review.state not in DECIDED:
             pending.verdict = review  # recorded even if the wait is cancelled
-            longest, gone = (
-                _longest(pending, seconds, comes_back),
-                partial(withdrawn_by_policy, pending, (review,)),
-            )
+            longest = max(0.0, longest - (pending.ports.clock() - started))  # the UI may have been read first
+            gone = partial(withdrawn_by_policy, pending, (review,))
             if pending.round.detaches and pending.ports.wait_long is not None:
                 pending.ports.wait_long(pending.round.id, pending.ports.random(12))
             with pending.waiting(Wait("reviewer", reviewer, pending.ports.clock() + longest)):
@@ -277,16 +276,20 @@ async def ask(
     )
 
 
-async def _earlier(pending: PendingRequest, wanted: Review, until: float | None) -> Review | None:
-    """An earlier verdict or review, as ``find``, of the form alone or with the UI that the server has now."""
+async def _earlier(pending: PendingRequest, wanted: Review, until: float | None, seconds: float) -> Review | None:
+    """An earlier verdict or review, as ``find``, of the form alone or with the UI that the server has now.
+
+    ``seconds``: how long the server may take to give that UI.
+    """
     find_by = _finder(pending, wanted, until)
     found = await find_by(wanted.lookup)
     key = review_key(wanted.stage, wanted.rule)
     own = pending.reviews.get(key)
     if found is not None or wanted.ui is None or own is None:
         return found
+    await server_ui.read(pending, wanted.ui, seconds)
     found = await server_ui.find_shown(pending, wanted, find_by)
-    if found is None and await _port(pending).supersede(own, server_ui.CHANGED):
+    if found is None and await _port(pending).supersede(own, server_ui.why_over(pending)):
         del pending.reviews[key]  # another review opens
     return found
 

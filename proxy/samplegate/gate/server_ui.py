@@ -16,25 +16,35 @@ from msgspec.structs import replace
 from samplegate.errors import Unavailable
 from samplegate.gate.ports import ReviewPort
 from samplegate.gate.request import PendingRequest, ReadUi
-from samplegate.reviews.review import Review, ReviewUi, lookup_with_ui
+from samplegate.reviews.review import DECIDED, Review, ReviewUi, lookup_with_ui
 
 CHANGED: Final = "the server's UI has changed"
 Find = Callable[[str], Awaitable[Review | None]]
 """Finds a review by its lookup, and holds it. Raises Unavailable."""
 
 
-async def read(pending: PendingRequest, wanted: ReviewUi) -> ReadUi:
-    """Read the UI from the server, once in this try."""
+async def read(pending: PendingRequest, wanted: ReviewUi, seconds: float | None = None) -> ReadUi:
+    """Read the UI from the server, once in this try. It fails after ``seconds``."""
     assert pending.ports.read_ui is not None
     if pending.ui is None:
-        try:
-            html = await pending.ports.read_ui(pending.round.id, wanted.uri)
-        except Unavailable as problem:
-            pending.ui = ReadUi(replace(wanted, state="failed", problem=str(problem)), b"")
-        else:
+        html, problem = b"", "the server did not answer before the end of this try"
+        with anyio.move_on_after(seconds):
+            try:
+                html = await pending.ports.read_ui(pending.round.id, wanted.uri)
+            except Unavailable as failed:
+                problem = str(failed)
+        if html:
             digest = hashlib.sha256(html).hexdigest()
             pending.ui = ReadUi(replace(wanted, state="ready", sha256=digest, size=len(html)), html)
+        else:
+            pending.ui = ReadUi(replace(wanted, state="failed", problem=problem), b"")
     return pending.ui
+
+
+def why_over(pending: PendingRequest) -> str:
+    """Why a review whose UI the server does not have now ends."""
+    problem = "" if pending.ui is None else pending.ui.ui.problem
+    return f"the server's UI can no longer be read: {problem}" if problem else CHANGED
 
 
 async def find_shown(pending: PendingRequest, wanted: Review, find: Find) -> Review | None:
@@ -80,8 +90,15 @@ async def wait_showing(
     async with anyio.create_task_group() as group:
         group.start_soon(show)
         group.start_soon(verdict)
-    if earlier:
+    own = ended[0] if ended else None
+    if earlier and not (isinstance(own, Review) and own.state in DECIDED):
+        if isinstance(own, Review):  # it ended in the same turn of the loop, so it was not withdrawn
+            await reviews.give_back(own)
         return earlier[0], True
-    if isinstance(ended[0], Unavailable):
-        raise ended[0]
-    return ended[0], False
+    for unused in earlier:
+        pending.held[:] = [held for held in pending.held if held.id != unused.id]
+        await reviews.give_back(unused)
+    if isinstance(own, Unavailable):
+        raise own
+    assert own is not None
+    return own, False

@@ -257,6 +257,8 @@ class ReviewService:
         found = await self.store.read(lambda store: store.get(id))
         if found is None or found.used_by is not None or found.state in ("expired", "withdrawn"):
             return False
+        if found.waiter is not None and self.store.wall() < found.held_until:
+            return False
         if found.state == "pending":
             await self._withdraw(id, found.waiter or "", why)
         return True

@@ -26,7 +26,7 @@ from samplegate.protocol.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.protocol.session_state import MAX_CALL_BYTES
+from samplegate.protocol.session_state import ENTRY, MAX_CALL_BYTES
 from samplegate.protocol.ui_resources import MAX_CONTENTS, MAX_READS, MAX_RESULT, MAX_UI, html_of
 from tests.fakes.bridged import Bridge, cancel
 from tests.fakes.dialogue import (
@@ -443,7 +443,8 @@ class TestBounds:
         asked = way()
         before = asked.inflight.size
         first, second = asked.line("a"), asked.line("b")
-        assert before + 2 * len(json.dumps(first)) < asked.inflight.size + 200
+        lines = sum(len(json.dumps(line, separators=(",", ":"))) for line in (first, second))
+        assert before + 2 * ENTRY + lines == asked.inflight.size
         asked.server(result(first["id"]))
         asked.stop("b")
         assert second["id"] not in asked.inflight.wire
