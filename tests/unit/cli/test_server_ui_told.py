@@ -110,3 +110,22 @@ def test_explain_tells_of_a_client_that_alone_may_see_it(run: Run, write: Write)
     write("r.json", json.dumps({"method": "elicitation/create", "params": {**NAMED, "_meta": META}}))
     told = run("explain", "--policy", "p.yaml", "--client", "elicitation.form", "--json", "r.json").out
     assert {"shown_to": "client"} == json.loads(told)["ui"]
+
+
+SUITE = """\
+policy: p.yaml
+cases:
+  - name: a reviewer answers the form, whatever UI it names
+    tool: pick
+    request: {method: elicitation/create, params: PARAMS}
+    review: {verdict: answer, result: {action: accept, content: {a: x}}}
+    expect: {rule: people, effect: escalate}
+"""
+
+
+@pytest.mark.parametrize("params", [NAMED, {**NAMED, "_meta": META}, {**NAMED, "ui": META["ui"]}])
+def test_a_policys_cases_have_no_page_and_read_nothing(run: Run, write: Write, params: dict[str, Any]) -> None:
+    write("p.yaml", POLICY)
+    write("t.yaml", SUITE.replace("PARAMS", json.dumps(params)))
+    ended = run("test", "t.yaml")
+    assert 0 == ended.code, ended.out + ended.err

@@ -9,6 +9,7 @@ import pytest
 
 from samplegate.policy.capabilities import SessionRules
 from samplegate.protocol import capabilities, server_requests
+from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.frames import MODERN
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import (
@@ -23,7 +24,21 @@ from samplegate.protocol.requests import (
 )
 from samplegate.protocol.rounds import Open
 from tests.fakes.bridged import Bridge
-from tests.fakes.dialogue import FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client
+from tests.fakes.dialogue import (
+    CAPABILITIES,
+    FORWARD,
+    Dialogue,
+    ask,
+    form,
+    modern,
+    one,
+    request,
+    result,
+    sample,
+    to_client,
+    to_server,
+)
+from tests.fakes.streams import Streams, asks, sent
 from tests.fakes.task_dialogue import TaskDialogue
 
 UI = "io.modelcontextprotocol/ui"
@@ -286,6 +301,53 @@ class TestRewritten:
     def test_what_the_server_reads_is_what_was_offered(self, offer: Offer, ui: Any) -> None:
         seen = rewritten({"elicitation": {}, "extensions": {UI: ui}}, offer)
         assert offer.ui is declares(seen)
+
+
+SHOWS: dict[str, Any] = {"name": "people", "effect": "escalate", "reviewer": "ops", "ui": "show"}
+REVIEWERS: dict[str, Any] = {"reviewers": {"ops": {}}}
+ADDED = {"mimeTypes": [MIME], "elicitation": {}}
+
+
+def with_page(d: Any) -> Any:
+    state = d.state if isinstance(d, Streams) else d.session.state
+    state.policy = SessionRules(Dialogue(SHOWS, **REVIEWERS).compiled, page=True)
+    return d
+
+
+class TestDeclaredToTheServer:
+    """A reviewer has a page, and the client declares nothing of it."""
+
+    def test_in_initialize(self) -> None:
+        seen = with_page(Dialogue()).open_legacy(elicitation={}, extensions={"v": 1})
+        assert {"v": 1, UI: ADDED} == seen["extensions"]
+
+    def test_in_each_modern_request(self) -> None:
+        d = with_page(Dialogue())
+        (seen,) = to_server(d.client(modern(1, "tools/call", {"elicitation": {}}, name="x")))
+        assert {UI: ADDED} == seen["params"]["_meta"][CAPABILITIES]["extensions"]
+
+    def test_for_an_older_client(self) -> None:
+        d = with_page(Bridge())
+        d.open({"elicitation": {}})
+        assert {UI: ADDED} == d.call()["params"]["_meta"][CAPABILITIES]["extensions"]
+
+    def test_to_an_older_server(self) -> None:
+        d = with_page(Streams(ModernClient))
+        (hello,) = sent(d.client(1, asks(1, "tools/list")))
+        assert {UI: ADDED} == hello["params"]["capabilities"]["extensions"]
+
+    def test_without_a_page_it_is_removed_and_a_form_has_none(self) -> None:
+        d = Dialogue(SHOWS, **REVIEWERS)
+        seen = d.open_legacy(**DECLARED)
+        assert {UI: {"mimeTypes": [MIME]}} == seen["extensions"]
+        opened = one(d.server(request(7, ELICITATION, **form(), **sep())), Open)
+        assert opened.round.items[""].ui is None
+
+    def test_a_form_of_a_modern_call_has_one_if_the_call_declared_it(self) -> None:
+        d = with_page(Dialogue())
+        d.client(modern(1, "tools/call", {"elicitation": {}}, name="x"))
+        asked = result(1, resultType="input_required", inputRequests={"k": ask(form() | sep())})
+        assert UiRef(URI, "sep-3118") == one(d.server(asked), Open).round.items["k"].ui
 
 
 NAMED = form() | sep() | rich()
