@@ -148,6 +148,7 @@ def test_the_client_gets_the_answer_in_place_of_the_question(
     assert ([], {"b": "x"}) == (got["content"], got["structuredContent"])
     assert ("resultType" in got) == (client == "modern")
     assert [] == talk.d.session.open_calls()
+    assert [] == talk.done(asked, outcome), "nothing is kept"
 
 
 @both
