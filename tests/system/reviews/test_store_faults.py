@@ -369,7 +369,7 @@ def test_a_database_of_a_newer_version_is_left_as_it_is(store: SqlReviewStore, p
     with pytest.raises(
         Unavailable,
         match=(
-            r"its reviews have version '0099', but this samplegate supports '0002'; use a matching samplegate version,"
+            r"its reviews have version '0099', but this samplegate supports '0003'; use a matching samplegate version,"
             r" or use another"
             r" store"
         ),
