@@ -287,8 +287,8 @@ async def _earlier(pending: PendingRequest, wanted: Review, until: float | None,
     own = pending.reviews.get(key)
     if found is not None or wanted.ui is None or own is None:
         return found
-    await server_ui.read(pending, wanted.ui, seconds)
-    found = await server_ui.find_shown(pending, wanted, find_by)
+    await server_ui.read(pending, wanted.ui, seconds)  # a reviewer may decide on the form meanwhile
+    found = await server_ui.find_shown(pending, wanted, find_by) or await find_by(wanted.lookup)
     if found is None and await _port(pending).supersede(own, server_ui.why_over(pending)):
         del pending.reviews[key]  # another review opens
     return found

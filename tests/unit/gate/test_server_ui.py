@@ -420,6 +420,51 @@ class TestPutOff:
         assert isinstance(release.outcome, Answered), told(gate, reviews(gate)[0])
         assert "answered" == reviews(gate)[0].state
 
+    @pytest.mark.parametrize("again", [HTML, OTHER, "gone"])
+    async def test_a_verdict_on_the_form_alone_counts_while_the_retry_reads(self, again: bytes | str) -> None:
+        ui = Ui(HTML, again)
+        gate = ReviewedGate(read_ui=ui)
+        call = self.call(gate)
+        await self.defer(call)
+        ui.after = 5.0
+
+        async def decide() -> None:
+            await anyio.sleep(2)
+            await decides(gate, ui=None)()
+
+        assert isinstance((await self.end(call, decide)).outcome, Answered)
+        assert ["answered"] == [one.state for one in reviews(gate)]
+
+    async def test_a_process_that_takes_over_reads_it_too(self) -> None:
+        ui = Ui()
+        gate = ReviewedGate(read_ui=ui)
+        call = self.call(gate)
+
+        async def ends() -> None:
+            await until(gate, is_ready)
+            gate.service.end()
+
+        await self.defer(call, ends)
+        gate.service = gate.new_service()
+        release = await self.end(call, decides(gate))
+        assert isinstance(release.outcome, Answered)
+        assert (2, 1, sha(HTML)) == (len(ui.reads), len(reviews(gate)), gate.ports.records[-1].review_ui)
+
+    async def test_two_forms_of_a_round_have_a_review_each(self) -> None:
+        ui = Ui()
+        gate = ReviewedGate(read_ui=ui)
+        call = self.call(gate, a=NAMED, b=NAMED)
+        await self.defer(call)
+        await decides(gate)()
+        await self.defer(call)
+        await decides(gate)()
+        conclusion = await gate.run(call.d, call.round, seconds=100)
+        assert isinstance(conclusion, Settled)
+        assert [Answered, Answered] == [type(release.outcome) for release in conclusion.releases.values()]
+        assert ["answered", "answered"] == [one.state for one in reviews(gate)]
+        assert None not in {one.used_by for one in reviews(gate)}
+        assert {one.id for one in reviews(gate)} == {record.review for record in gate.ports.records}
+
     async def test_a_used_verdict_opens_no_other_review(self) -> None:
         gate = ReviewedGate(read_ui=Ui(HTML, HTML, OTHER))
         call = self.call(gate)
