@@ -158,9 +158,9 @@ class ReviewPort(Protocol):
         ended, and nothing changes. Raises Unavailable."""
         ...
 
-    async def supersede(self, id: str, why: str) -> bool:
+    async def supersede(self, id: str, why: str, *, waiter: str | None = None) -> bool:
         """End a review in favor of another one: withdraw it if it is pending. False if it has ended without a verdict,
-        its verdict was used, or another request has it. Raises Unavailable."""
+        its verdict was used, or another request than ``waiter`` has it. Raises Unavailable."""
         ...
 
     async def give_back(self, review: Review) -> None:

@@ -76,7 +76,11 @@ async def wait_showing(
                 await reviews.show_ui(review, found.ui, found.html)
             else:
                 earlier.append(other)
-                group.cancel_scope.cancel()
+                why = f"replaced by review {other.id}, which shows the same UI"
+                try:
+                    await reviews.supersede(review.id, why, waiter=review.waiter)
+                finally:
+                    group.cancel_scope.cancel()
         except Unavailable as problem:  # the form stays as it is
             pending.ports.log.error("review.ui_failed", review=review.id, problem=str(problem))
 

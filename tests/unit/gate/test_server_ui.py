@@ -38,6 +38,7 @@ NAMED: Final[dict[str, Any]] = form() | {"ui": {"uri": URI, "context": CONTEXT}}
 HTML: Final = b"<!doctype html><title>a</title>"
 OTHER: Final = b"<!doctype html><title>b</title>"
 ACCEPT: Final[dict[str, Any]] = {"action": "accept", "content": {"confirm": True}}
+OURS: Final = "o" * 56
 QUICK: Final[dict[str, Any]] = {**POLICY, "client": {"peer_timeout": "20s"}}
 """Each try waits for 20 s. A late verdict counts."""
 
@@ -517,6 +518,8 @@ class TestLate:
         assert [("answered", True), ("withdrawn", False)] == [
             (one.state, one.used_by is not None) for one in reviews(gate)
         ]
+        why = f"replaced by review {first.id}, which shows the same UI"
+        assert ("withdrawn", why) == told(gate, reviews(gate)[1])[-1]
         assert (2, first.id, sha(HTML)) == (
             len(ui.reads),
             gate.ports.records[-1].review,
@@ -548,6 +551,7 @@ class TestLate:
         assert isinstance(await run(gate, fresh(), _joined(gate, first)), Answered)
         assert ["answered", "withdrawn"] == [one.state for one in reviews(gate)]
         assert first.id == gate.ports.records[-1].review
+        assert f"replaced by review {first.id}, which shows the same UI" == told(gate, reviews(gate)[1])[-1][1]
 
     async def test_another_ui_of_the_same_form_is_another_request(self) -> None:
         gate = ReviewedGate(read_ui=Ui())
@@ -612,8 +616,25 @@ class TestLate:
             await came.wait()
             return own
 
-        assert (earlier, True) == await server_ui.wait_showing(pending, gate.service, own, wait, find)
+        async def supersede(id: str, why: str, *, waiter: str | None) -> bool:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        port: Any = SimpleNamespace(supersede=supersede, give_back=gate.service.give_back)
+        assert (earlier, True) == await server_ui.wait_showing(pending, port, own, wait, find)
         assert ("pending", None) == (gate.store.reviews[own.id].state, gate.store.reviews[own.id].waiter)
+
+    async def test_a_store_that_fails_when_the_earlier_verdict_is_found_does_not_lose_it(self) -> None:
+        gate = ReviewedGate(read_ui=Ui(HTML, HTML))
+        first = await self.ended(gate)
+        await decides(gate)()
+
+        async def fails(id: str, why: str, *, waiter: str | None = None) -> bool:
+            raise Unavailable("disk full")
+
+        gate.service.supersede = fails  # type: ignore[method-assign]
+        assert isinstance(await run(gate, fresh()), Answered)
+        assert first.id == gate.ports.records[-1].review
 
 
 def _joined(gate: ReviewedGate, first: Review) -> Reviewer:
@@ -699,6 +720,7 @@ class TestSuperseded:
             ("pending, of another", False),
             ("decided", True),
             ("decided, of another", False),
+            ("pending, of this one", True),
             ("used", False),
             ("expired", False),
             ("withdrawn", False),
@@ -711,7 +733,9 @@ class TestSuperseded:
         (review,) = reviews(gate)
         _put(gate, review, case)
         before = gate.store.reviews[review.id]
-        assert wanted is await gate.service.supersede("rv_none" if case == "unknown" else review.id, "why")
+        id = "rv_none" if case == "unknown" else review.id
+        waiter = OURS if case.endswith("of this one") else None
+        assert wanted is await gate.service.supersede(id, "why", waiter=waiter)
         after = gate.store.reviews[review.id]
         if wanted and case.startswith("pending"):
             assert ("withdrawn", ("withdrawn", "why")) == (after.state, told(gate, review)[-1])
@@ -732,6 +756,8 @@ def _put(gate: ReviewedGate, review: Review, case: str) -> None:
     review = gate.store.reviews[review.id]
     if case == "used":
         review = replace(review, used_by="d", used=now)
+    elif case.endswith("of this one"):
+        review = replace(review, waiter=OURS, held_until=now + LEASE)
     elif case.endswith("of another"):
         review = replace(review, waiter="w" * 56, held_until=now + LEASE)
     elif case.endswith("lease over"):
