@@ -105,6 +105,22 @@ def test_an_app_that_submits_when_it_is_loaded_decides_nothing(page: Page, site:
     assert "opened, ui ready" == ", ".join(event.what for event in site.listener.store.history(review.id))
 
 
+FORM: Final = "<form><input id=color aria-label=Own><button>Use</button></form>"
+SENDS_A_FORM: Final = """
+  hello((to) => { document.forms[0].onsubmit = (event) => {
+    event.preventDefault();
+    answer(to, 'accept', {color: document.getElementById('color').value});
+  }; });"""
+
+
+@BOTH
+def test_an_app_with_a_form_element_gets_its_submit_event(page: Page, site: Site, dialect: Dialect) -> None:
+    frame = opened(page, site, server_uis.review(dialect=dialect), app(SENDS_A_FORM, FORM))
+    frame.get_by_label("Own").fill("#123456")
+    frame.get_by_role("button", name="Use").click()
+    expect(page.get_by_label("Color required")).to_have_value("#123456")
+
+
 def test_what_a_person_typed_is_replaced_only_if_they_choose_so(page: Page, site: Site) -> None:
     picker = opened(page, site, server_uis.review())
     page.get_by_label("Color required").fill("#111111")
@@ -129,6 +145,18 @@ def test_a_person_can_close_the_ui_and_use_the_form(page: Page, site: Site) -> N
     calm(page)
     page.get_by_role("button", name="Accept and send").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+CLEANS_UP: Final = """
+  hello((to) => { if (to.method === "elicitation/create") document.body.append("asked"); });
+  addEventListener("message", ({ data }) => data.method === "ui/resource-teardown" && console.log("cleaned up"));"""
+
+
+def test_an_app_is_told_that_it_is_closed(page: Page, site: Site) -> None:
+    opened(page, site, server_uis.review(), app(CLEANS_UP)).get_by_text("asked").wait_for()
+    with page.expect_console_message(lambda message: message.text == "cleaned up"):
+        page.get_by_role("button", name="Close the UI").click()
+    expect(page.locator("iframe")).to_have_count(0)
 
 
 def test_a_press_that_an_app_interrupts_decides_nothing(page: Page, site: Site) -> None:

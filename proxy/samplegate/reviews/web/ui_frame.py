@@ -44,9 +44,9 @@ FEATURES: Final = (
 """All features of Chromium 156 that Permissions-Policy turns off. A browser warns of names that it does not know."""
 FRAME_HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
-        "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src"
-        " data: blob:; font-src data:; connect-src 'none'; frame-src 'none'; worker-src 'none'; form-action 'none';"
-        " base-uri 'none'; frame-ancestors 'self'"
+        "sandbox allow-scripts allow-forms; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+        " img-src data: blob:; font-src data:; connect-src 'none'; frame-src 'none'; worker-src 'none';"
+        " form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
     ),
     "connection-allowlist": "()",
     "permissions-policy": ", ".join(f"{name}=()" for name in FEATURES),

@@ -64,7 +64,7 @@ async def test_the_frame_has_the_bytes_once_and_no_rights(listener: ReviewersLis
         found.headers["content-type"],
     )
     policy = [each.strip() for each in found.headers["content-security-policy"].split(";")]
-    assert "sandbox allow-scripts" == policy[0]
+    assert "sandbox allow-scripts allow-forms" == policy[0]
     assert {"default-src 'none'", "connect-src 'none'", "form-action 'none'", "base-uri 'none'", "frame-src 'none'"} < {
         *policy
     }

@@ -5,6 +5,7 @@
 {
 const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values: 20000, depth: 32, submissions: 30, heights: 30, thefts: 2 };
 const START = 15000; // ms in which the app must get ready
+const TEARDOWN = 300; // ms in which an app may clean up
 const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
 const REACH = 400; // ms between a press in the frame and the page's knowledge of the pointer there
 const HEIGHT = [80, 800]; // CSS pixels
@@ -104,19 +105,19 @@ class Bridge {
     this.number = 0;
     this.phase = "starting"; // starting, greeted (SEP-3118: ui/initialize was answered), ready, closed
     this.frame = Object.assign(document.createElement("iframe"), { title: `UI from ${section.dataset.server}`, referrerPolicy: "no-referrer" });
-    this.frame.setAttribute("sandbox", "allow-scripts");
+    this.frame.setAttribute("sandbox", "allow-scripts allow-forms"); // forms: else there are no submit events
     this.end = new AbortController();
     const { signal } = this.end;
     addEventListener("message", (event) => this.receive(event), { signal });
     this.frame.addEventListener("load", () => ++this.loads > 1 && this.close("The UI left its page, so it was closed. Use the form below."));
     dark.addEventListener("change", () => this.retheme(), { signal });
-    document.addEventListener("review-ended", () => this.close("The review has ended."), { signal });
+    document.addEventListener("review-ended", () => this.leave("The review has ended."), { signal });
     this.keepFocus(signal);
     this.timer = setTimeout(() => this.close("The UI did not start in time. Use the form below."), START);
     this.frame.src = described.src;
     this.place.append(this.frame);
     this.closer = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "Close the UI" });
-    this.closer.addEventListener("click", () => this.close("The UI is closed. Use the form below."));
+    this.closer.addEventListener("click", () => this.leave("The UI is closed. Use the form below."));
     this.place.before(this.closer);
     document.getElementById("seen-ui").value = described.sha256; // from now on, a person may have seen it
   }
@@ -334,13 +335,22 @@ class Bridge {
     this.section.querySelector(".told").textContent = text;
   }
 
-  close(why) {
+  // Ends an app that did nothing wrong: it gets a moment to clean up (ui/resource-teardown of MCP Apps).
+  leave(why) {
+    const told = this.phase === "ready" && this.described.dialect !== "rich";
+    if (told) this.send({ jsonrpc: "2.0", id: `samplegate-${++this.number}`, method: "ui/resource-teardown", params: {} });
+    this.close(why, told ? TEARDOWN : 0);
+  }
+
+  close(why, wait = 0) {
     if (this.phase === "closed") return;
     this.phase = "closed";
     clearTimeout(this.timer);
     this.end.abort();
     this.section.querySelectorAll(".told ~ button").forEach((each) => each.remove());
-    this.frame.remove();
+    this.frame.hidden = true;
+    if (wait) setTimeout(() => this.frame.remove(), wait);
+    else this.frame.remove();
     this.closer.remove();
     calm.wait();
     this.tell(why);
