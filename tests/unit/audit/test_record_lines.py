@@ -111,6 +111,7 @@ OF_TOKENS = replace(
     ),
     looks_at=IdentityNames(True, ("dept", "realm.roles", "realm.token")),
 )
+SHOWN = replace(PLAIN, review="rv_1", reviewer="ops", reviewed_by="ann", review_door="page", review_ui="ab" * 32)
 NOT_KNOWN = Identity("jwt:ann", frozenset(), b'{"dept":1,"dept":2}')
 CASES: Final[list[tuple[Record, ContentMode]]] = [
     (PLAIN, "none"), (FULL, "none"), (FULL, "hash"), (FULL, "full"), (LONG, "none"), (EMPTY, "full"),
@@ -121,6 +122,7 @@ CASES: Final[list[tuple[Record, ContentMode]]] = [
     (replace(OF_TOKENS, looks_at=IdentityNames()), "full"),
     (replace(OF_TOKENS, identities=(Identity("jwt:ann"),)), "full"),
     (replace(OF_TOKENS, identities=(*OF_TOKENS.identities, NOT_KNOWN)), "full"),
+    (SHOWN, "none"),
 ]  # fmt: skip
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from samplegate.protocol import rawjson
-from samplegate.protocol.bridge.legacy_client import LegacyClient
-from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import (
     Close,
@@ -45,6 +45,7 @@ from tests.fakes.dialogue import (
 )
 from tests.fakes.streams import CLIENT, Streams, asks, bridge, notes
 from tests.fakes.task_dialogue import TaskDialogue, task
+from tests.unit.protocol.test_session_fuzz import PIECES
 
 URI = "ui://deployer/picker"
 MIME = "text/html;profile=mcp-app"
@@ -556,6 +557,56 @@ class TestHtml:
             html(b'{"contents":[%s],"x":"%s"}' % (json.dumps(content()).encode(), b"x" * MAX_RESULT))
 
 
-@pytest.mark.parametrize("kind", [LegacyClient, ModernClient])
-def test_both_bridges_have_the_methods(kind: Any) -> None:
-    assert {"read_resource", "stop_reading"} <= set(dir(kind))
+MARK: Final = "only the gate sees this"
+ANSWERS: Final = [
+    result("ID", contents=[content(text=MARK)]),
+    result("ID", contents=[content(text=MARK)], resultType="input_required", inputRequests={"k": ask(form())}),
+    error("ID", -32042, MARK, data={"elicitations": [{"mode": "url", "message": MARK, "url": "https://a.example"}]}),
+    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "ID", "reason": MARK}},
+    request("ID", "elicitation/create", **form(), _meta={"ui": {"resourceUri": URI}}),
+    request("ID", "roots/list"),
+]
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> bytes:
+    """A frame about a read, as it is or with pieces inserted or cut out. ``ID`` is the id of the read."""
+    line = json.dumps(draw(st.sampled_from(ANSWERS)), separators=(",", ":")).encode()
+    for _ in range(draw(st.integers(0, 2))):
+        start = draw(st.integers(0, len(line)))
+        end = start + draw(st.sampled_from([0, 1, 7]))
+        line = line[:start] + draw(st.sampled_from(PIECES)) + line[end:]
+    return line
+
+
+STEPS: Final = st.tuples(st.sampled_from(["read", "stop", "server", "server", "client", "lost"]), answers())
+
+
+@given(st.sampled_from(WAYS), st.lists(STEPS, max_size=10), st.booleans())
+def test_no_frame_about_a_read_raises_or_reaches_the_client(
+    way: Callable[..., Asked], script: list[tuple[str, bytes]], last: bool
+) -> None:
+    asked = way()
+    ids: list[str] = []
+    begun, ended = 0, list[str]()
+    for step, line in [("read", b""), *script]:
+        said = line.replace(b"ID", ids[-1 if last else 0].encode() if ids else b"")
+        effects: list[Effect] = []
+        if step == "read":
+            begun += 1
+            effects = asked.read(str(begun))
+            ids += [frame["id"] for frame in to_server(effects)]
+        elif step == "stop":
+            effects = asked.stop(str(begun))
+        elif step == "server":
+            effects = asked.server(said)
+        elif step == "lost":
+            effects = list(asked.d.session.lost("server", 0, said[:60], "too long"))
+        else:
+            asked.d.client(5, said) if isinstance(asked.d, Streams) else asked.d.client(said)
+        ended += [effect.token for effect in effects if isinstance(effect, ResourceRead)]
+        if step != "client":
+            assert not any(b'"id":"sg:' in effect.line for effect in effects if isinstance(effect, ToClient))
+    assert len(ended) == len(set(ended))
+    ended += [effect.token for effect in asked.d.session.eof("server") if isinstance(effect, ResourceRead)]
+    assert len(ended) == len(set(ended))
