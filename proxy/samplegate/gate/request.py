@@ -97,7 +97,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     reviews: dict[str, str] = msgspec.field(default_factory=dict)
     """The ids of the reviews that it opened or joined, by stage and rule, including earlier tries."""
     ui: ReadUi | None = None
-    """The server's own UI, once it has been read in this try."""
+    """The server's own UI that was read, until a review has it."""
     span: RequestSpan | None = None
     """Its span; None if traces are off or it is not sampled."""
     recorded: Record | None = None

@@ -291,6 +291,8 @@ async def _earlier(pending: PendingRequest, wanted: Review, until: float | None,
     found = await server_ui.find_shown(pending, wanted, find_by) or await find_by(wanted.lookup)
     if found is None and await _port(pending).supersede(own, server_ui.why_over(pending)):
         del pending.reviews[key]  # another review opens
+    elif found is not None and create.shown(found):
+        server_ui.forget(pending)
     return found
 
 

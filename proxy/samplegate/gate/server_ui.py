@@ -24,7 +24,7 @@ Find = Callable[[str], Awaitable[Review | None]]
 
 
 async def read(pending: PendingRequest, wanted: ReviewUi, seconds: float | None = None) -> ReadUi:
-    """Read the UI from the server, once in this try. It fails after ``seconds``."""
+    """Read the UI from the server, once for each review of this try. It fails after ``seconds``."""
     assert pending.ports.read_ui is not None
     if pending.ui is None:
         html, problem = b"", "the server did not answer before the end of this try"
@@ -39,6 +39,11 @@ async def read(pending: PendingRequest, wanted: ReviewUi, seconds: float | None 
         else:
             pending.ui = ReadUi(replace(wanted, state="failed", problem=problem), b"")
     return pending.ui
+
+
+def forget(pending: PendingRequest) -> None:
+    """Free the bytes of the UI, because the review has them and the request may wait for days."""
+    pending.ui = None
 
 
 def why_over(pending: PendingRequest) -> str:
@@ -74,8 +79,10 @@ async def wait_showing(
             other = await find_shown(pending, review, find)
             if other is None:
                 await reviews.show_ui(review, found.ui, found.html)
+                forget(pending)
             else:
                 earlier.append(other)
+                forget(pending)
                 why = f"replaced by review {other.id}, which shows the same UI"
                 try:
                     await reviews.supersede(review.id, why, waiter=review.waiter)
@@ -100,9 +107,13 @@ async def wait_showing(
             await reviews.give_back(own)
         return earlier[0], True
     for unused in earlier:
-        pending.held[:] = [held for held in pending.held if held.id != unused.id]
-        await reviews.give_back(unused)
+        await _give_back(pending, reviews, unused)
     if isinstance(own, Unavailable):
         raise own
     assert own is not None
     return own, False
+
+
+async def _give_back(pending: PendingRequest, reviews: ReviewPort, review: Review) -> None:
+    pending.held[:] = [held for held in pending.held if held.id != review.id]
+    await reviews.give_back(review)

@@ -3,6 +3,7 @@ reviewer was shown, and a retry has to find the same bytes."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from samplegate.errors import Unavailable
 from samplegate.gate import server_ui
-from samplegate.gate.request import ReadUi
+from samplegate.gate.request import PendingRequest, ReadUi
 from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol.outcomes import Answered, Outcome, Reason, Unanswered
@@ -267,7 +268,23 @@ class TestShown:
         assert isinstance(await run(gate, fresh(params=params), decides(gate, lambda review: True)), Answered)
         assert ([], None) == (ui.reads, reviews(gate)[0].ui)
 
-    async def test_it_is_read_once_for_two_rules_of_a_try(self) -> None:
+    async def test_its_bytes_are_not_kept_while_the_request_waits(self) -> None:
+        """A review may be pending for days, and the store has the bytes."""
+        gate = ReviewedGate(read_ui=Ui())
+        d, round = fresh()
+        held: list[bytes] = []
+
+        async def looks() -> None:
+            await until(gate, is_ready)
+            await anyio.sleep(1)
+            (requests,) = [one for one in gc.get_objects() if isinstance(one, PendingRequest) and one.round is round]
+            held.append(b"" if requests.ui is None else requests.ui.html)
+            await decides(gate)()
+
+        assert isinstance(await run(gate, (d, round), looks), Answered)
+        assert [b""] == held
+
+    async def test_a_second_rule_of_a_try_reads_it_again(self) -> None:
         ui = Ui()
         gate = ReviewedGate(read_ui=ui)
         rules = [{**SHOW, "timeout": "5s", "on_timeout": "next"}, {**SHOW, "name": "second", "reviewer": "lead"}]
@@ -279,7 +296,7 @@ class TestShown:
         )
         leads = lambda review: is_ready(review) and review.reviewer == "lead"  # noqa: E731
         assert isinstance(await run(gate, asked, decides(gate, leads)), Answered)
-        assert 1 == len(ui.reads)
+        assert 2 == len(ui.reads)
 
 
 def _later(gate: ReviewedGate, seconds: float) -> Reviewer:
