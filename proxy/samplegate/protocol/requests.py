@@ -114,12 +114,12 @@ MAX_UI_URI: Final = 2048  # characters
 _ui_uri: Final = re.compile(r"ui://[A-Za-z0-9._~%-]+(?:[/?][!-~]*)?")
 
 
-def ui_of(params: Mapping[str, Any]) -> UiRef | None:
-    """The UI that a form names: in ``_meta.ui.resourceUri`` (SEP-3118), else in ``ui.uri`` (RICH).
+def ui_of(params: Mapping[str, Any], *, negotiated: bool = True) -> UiRef | None:
+    """The UI that a form names: in ``_meta.ui.resourceUri`` (SEP-3118, if ``negotiated``), else in ``ui.uri`` (RICH).
 
     None without a valid one: a host then shows its own form.
     """
-    named = _uri_in(params.get("_meta"), "ui", "resourceUri")
+    named = _uri_in(params.get("_meta"), "ui", "resourceUri") if negotiated else None
     if named is not None:
         return UiRef(named, "sep-3118")
     own = _uri_in(params, "ui", "uri")

@@ -87,8 +87,7 @@ def _ui(request: Request | BadRequest, offer: Offer) -> UiRef | None:
     """The UI of a form. SEP-3118 allows one only to a server to which it was declared; RICH has no negotiation."""
     if not isinstance(request, ElicitationRequest) or request.mode != "form":
         return None
-    found = ui_of(request.params)
-    return None if found is not None and found.dialect == "sep-3118" and not offer.ui else found
+    return ui_of(request.params, negotiated=offer.ui)
 
 
 def for_client(params: bytes | None, client: ClientCapabilities, *, cut: bool = False) -> bytes | None:
@@ -105,7 +104,7 @@ def for_client(params: bytes | None, client: ClientCapabilities, *, cut: bool = 
 
 def entry_for_client(raw: bytes, client: ClientCapabilities, *, cut: bool = False) -> bytes:
     """An entry of ``inputRequests`` for the client, as ``for_client``."""
-    params = rawjson.lookup(raw, "params")
+    params = rawjson.lookup(raw, "params") if rawjson.string(rawjson.lookup(raw, "method")) == ELICITATION else None
     shown = for_client(params, client, cut=cut)
     return raw if shown is None or shown is params else rawjson.splice(raw, ("params",), shown)
 
@@ -375,7 +374,9 @@ class Pushes(msgspec.Struct, eq=False):
         push.sent, push.stream = self.state.new_id(), self.state.inflight.stream_of(push.calls)
         self._sent[push.sent] = push
         state, method = self.state, push.round.items[KEY].method
-        params = for_client(_without_task(push.params), state.client, cut=state.policy.cuts_ui(state.server))
+        params = _without_task(push.params)
+        if method == ELICITATION:
+            params = for_client(params, state.client, cut=state.policy.cuts_ui(state.server))
         return [ToClient(push.stream, frames.request(push.sent, method, params), asks=push.sent)]
 
     def unforward(self, round: str, reason: str) -> Effects:

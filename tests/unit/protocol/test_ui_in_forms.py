@@ -157,6 +157,7 @@ class TestItems:
             (form() | sep(), False, None),
             (form() | rich(), True, UiRef(URI, "rich")),
             (form() | rich(), False, UiRef(URI, "rich")),
+            (form() | sep() | rich(), False, UiRef(URI, "rich")),
             (form(), True, None),
             ({"mode": "url", "message": "m", "url": "https://a.example", "elicitationId": "1"} | sep(), True, None),
             ({"mode": "url", "message": "m", "url": "https://a.example", "elicitationId": "1"} | rich(), True, None),
@@ -169,6 +170,10 @@ class TestItems:
         origin = Origin("s", "local", "legacy", "2025-11-25")
         offer = Offer(form=True, url=True, ui=offered)
         assert wanted == server_requests.item(ELICITATION, json.dumps(params).encode(), origin, offer).ui
+
+    def test_only_forms_lose_a_ui_on_their_way_to_the_client(self) -> None:
+        raw = json.dumps({"method": SAMPLING, "params": sample() | sep() | rich()}).encode()
+        assert raw == server_requests.entry_for_client(raw, ClientCapabilities(), cut=True)
 
     def test_a_sampling_request_has_no_ui(self) -> None:
         origin = Origin("s", "local", "legacy", "2025-11-25")
