@@ -363,6 +363,19 @@ def test_an_app_that_does_not_start_or_answer_leaves_the_form(page: Page, site: 
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
 
 
+def test_a_browser_that_does_not_isolate_the_frame_asks_first(page_of: Callable[..., Page], site: Site) -> None:
+    page, review = page_of(user_agent="Mozilla/5.0 (X11; Linux x86_64; rv:144.0) Firefox/144.0"), server_uis.review()
+    site.open(review)
+    attach(site, review)
+    page.goto(f"/reviews/{review.id}")
+    expect(page.locator("#ui-told")).to_contain_text("cannot keep the UI from sending what you enter in it")
+    expect(page.locator("iframe")).to_have_count(0)
+    expect(page.locator("#seen-ui")).to_have_value("")
+    page.get_by_role("button", name="Show the UI").click()
+    expect(page.frame_locator("#ui iframe").get_by_role("heading")).to_be_visible()
+    expect(page.get_by_role("button", name="Show the UI")).to_have_count(0)
+
+
 def test_without_script_there_is_the_form_alone(page_of: Callable[..., Page], site: Site) -> None:
     review = server_uis.review()
     page = page_of(java_script_enabled=False)

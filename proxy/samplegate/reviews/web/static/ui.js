@@ -378,7 +378,7 @@ function begin() {
   if (version >= ISOLATES) return void show(section);
   const button = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Show the UI" });
   section.querySelector(".told").textContent = "This browser cannot keep the UI from sending what you enter in it to other places.";
-  section.querySelector(".place").append(button);
+  section.querySelector(".told").after(button); // below its warning
   button.addEventListener("click", () => {
     button.remove();
     section.querySelector(".told").textContent = "";
