@@ -226,7 +226,7 @@ async def ask(
         reviews = _port(pending)
         until = _until(pending, wanted.stage, seconds, wanted.expires)
         longest = _longest(pending, seconds, comes_back)
-        review = wanted if wanted.waiter else await _earlier(pending, wanted, until, longest)
+        review, reading = (wanted, 0.0) if wanted.waiter else await _earlier(pending, wanted, until, longest)
         asked_before = review_key(wanted.stage, wanted.rule) in pending.reviews
         if review is None and asked_before and pending.was_put_off(wanted.stage, wanted.rule):
             # the earlier review is over, and one request is not reviewed twice
@@ -248,7 +248,7 @@ async def ask(
             pending.span.ask_reviewer(review, opened=opened)
         if review.state not in DECIDED:
             pending.verdict = review  # recorded even if the wait is cancelled
-            longest = max(0.0, longest - (pending.ports.clock() - started))  # the UI may have been read first
+            longest = max(0.0, longest - reading)
             gone = partial(withdrawn_by_policy, pending, (review,))
             if pending.round.detaches and pending.ports.wait_long is not None:
                 pending.ports.wait_long(pending.round.id, pending.ports.random(12))
@@ -276,8 +276,11 @@ async def ask(
     )
 
 
-async def _earlier(pending: PendingRequest, wanted: Review, until: float | None, seconds: float) -> Review | None:
-    """An earlier verdict or review, as ``find``, of the form alone or with the UI that the server has now.
+async def _earlier(
+    pending: PendingRequest, wanted: Review, until: float | None, seconds: float
+) -> tuple[Review | None, float]:
+    """An earlier verdict or review, as ``find``, of the form alone or with the UI that the server has now; and the
+    seconds for which that UI was read.
 
     ``seconds``: how long the server may take to give that UI.
     """
@@ -286,14 +289,16 @@ async def _earlier(pending: PendingRequest, wanted: Review, until: float | None,
     key = review_key(wanted.stage, wanted.rule)
     own = pending.reviews.get(key)
     if found is not None or wanted.ui is None or own is None:
-        return found
+        return found, 0.0
+    began = pending.ports.clock()
     await server_ui.read(pending, wanted.ui, seconds)  # a reviewer may decide on the form meanwhile
+    reading = pending.ports.clock() - began
     found = await server_ui.find_shown(pending, wanted, find_by) or await find_by(wanted.lookup)
     if found is None and await _port(pending).supersede(own, server_ui.why_over(pending)):
         del pending.reviews[key]  # another review opens
     elif found is not None and create.shown(found):
         server_ui.forget(pending)
-    return found
+    return found, reading
 
 
 def _finder(pending: PendingRequest, wanted: Review, until: float | None) -> server_ui.Find:
