@@ -118,6 +118,18 @@ def target(url: str) -> Target | None:
     return None if host is None else Target(name, host)
 
 
+def origin_of(url: str) -> str | None:
+    """The origin of an http or https URL as browsers write it: ``https://ui.example.com:8443``, without a default port.
+
+    None if parsers could disagree about it, and for IPv6 addresses, which a Content-Security-Policy cannot name.
+    """
+    found, parts = target(url), split(url)
+    if found is None or parts is None or found.scheme not in ("http", "https") or not found.host or ":" in found.host:
+        return None
+    port = "" if parts.port in (None, PORTS[found.scheme]) else f":{parts.port}"
+    return f"{found.scheme}://{found.host}{port}"
+
+
 def ascii_host(host: str) -> str | None:
     """A host in ASCII and lower case, without brackets; None if implementations disagree about it."""
     if host[:1] == "[":

@@ -16,6 +16,7 @@ from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.protocol.outcomes import CallDrawn
 from samplegate.protocol.rounds import ClientReply, Note, Open, Release, Round, Settled
+from samplegate.protocol.ui_resources import UiResource
 from tests.fakes.dialogue import Dialogue, ask, form, modern, one, request, result, sample
 from tests.fakes.limits_port import FakeLimits
 
@@ -56,7 +57,7 @@ class FakePorts:
     replay: Replay | None = None
     pay: Callable[[Round, str, tuple[CallDrawn, ...]], Awaitable[None]] | None = None
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None
-    read_ui: Callable[[str, str], Awaitable[bytes]] | None = None
+    read_ui: Callable[[str, str, tuple[str, ...]], Awaitable[UiResource]] | None = None
 
     async def sample(
         self, request: SampleRequest, heard: Callable[[int], None], span: RequestSpan | None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final, Literal
 
+from msgspec.structs import replace
+
 from samplegate.reviews.review import Review, ReviewUi
 from tests.fakes import page_reviews as shown
 from tests.paths import ROOT
@@ -18,25 +20,24 @@ CONTEXT: Final = {"defaultColor": "#3b82f6", "theme": "light"}
 Dialect = Literal["sep-3118", "rich"]
 
 
-def review(id: str = "rv_ui" + "0" * 22, dialect: Dialect = "sep-3118", **more: Any) -> Review:
+def review(
+    id: str = "rv_ui" + "0" * 22, dialect: Dialect = "sep-3118", *, origins: tuple[str, ...] = (), **more: Any
+) -> Review:
     """A form that asks for a color, whose UI is being loaded."""
-    ui = ReviewUi(
-        uri="ui://deployer/picker", dialect=dialect, context=CONTEXT if dialect == "rich" else None, state="loading"
-    )
+    context = CONTEXT if dialect == "rich" else None
+    ui = ReviewUi(uri="ui://deployer/picker", dialect=dialect, context=context, origins=origins)
     return shown.form(FIELDS, ("color",), **{"id": id, "ui": ui} | more)
 
 
 def ready(of: Review, body: bytes) -> ReviewUi:
     """The UI of a review when these bytes have been read."""
     assert of.ui is not None
-    return ReviewUi(
-        uri=of.ui.uri,
-        dialect=of.ui.dialect,
-        context=of.ui.context,
-        state="ready",
-        sha256=hashlib.sha256(body).hexdigest(),
-        size=len(body),
-    )
+    return replace(of.ui, state="ready", sha256=hashlib.sha256(body).hexdigest(), size=len(body))
+
+
+def ready_at(of: Review, url: str) -> ReviewUi:
+    """The UI of a review when its server has given this URL."""
+    return replace(ready(of, url.encode()), url=url)
 
 
 def app(script: str, body: str = "<p>An app</p>") -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.urls import Target, target
+from samplegate.urls import Target, origin_of, target
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,30 @@ def test_a_plain_url_has_its_scheme_and_ascii_host(url: str, scheme: str, host: 
 )
 def test_a_url_that_two_readers_could_take_to_two_hosts_is_not_read(url: str) -> None:
     assert target(url) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://a.example", "https://a.example"),
+        ("HTTPS://A.Example:443/x?y#z", "https://a.example"),
+        ("http://a.example:80/", "http://a.example"),
+        ("https://a.example:80/", "https://a.example:80"),
+        ("https://a.example:08443/", "https://a.example:8443"),
+        ("http://127.0.0.1:8000/", "http://127.0.0.1:8000"),
+        ("https://bücher.example/", "https://xn--bcher-kva.example"),
+        ("https://[2001:db8::1]/", None),
+        ("https://a@b.example/", None),
+        ("https://a.example:99999/", None),
+        ("https:a.example", None),
+        ("ftp://a.example/", None),
+        ("file:///x", None),
+        ("app://a/b", None),
+        ("javascript:alert(1)", None),
+        ("a.example", None),
+        ("127.0.0.1:80", None),
+        ("", None),
+    ],
+)
+def test_an_origin_is_that_of_browsers_or_none(url: str, origin: str | None) -> None:
+    assert origin == origin_of(url)

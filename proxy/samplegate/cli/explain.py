@@ -529,8 +529,9 @@ def _ui_shown(explained: Explained) -> tuple[str, Literal["reviewer", "client", 
     if explained.ui is None:
         return None
     match explained.decision.act:
-        case Escalated(ui=True):
-            return "the server's own UI is shown to the reviewer, if there is a page", "reviewer"
+        case Escalated(ui=True, ui_origins=origins):
+            by_url = f", also from {', '.join(origins)}" if origins else ""
+            return f"the server's own UI is shown to the reviewer{by_url}, if there is a page", "reviewer"
         case Escalated():
             return "the server's own UI is hidden from the reviewer (ui: hide)", "nobody"
         case Forwarded():

@@ -213,8 +213,9 @@ def _facts(review: Review, now: float) -> Iterator[str]:
 
 def _ui(ui: ReviewUi) -> str:
     """The server's own UI, which only the page shows."""
+    what = f"the page at its URL {harmless(ui.url)}" if ui.url else f"it, {ui.size} bytes"
     about = {
-        "ready": f"the page shows it, {ui.size} bytes, sha256:{harmless(ui.sha256)}",
+        "ready": f"the page shows {what}, sha256:{harmless(ui.sha256)}",
         "failed": f"cannot be shown: {harmless(ui.problem)}",
         "loading": "being loaded",
     }

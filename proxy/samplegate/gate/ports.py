@@ -18,6 +18,7 @@ from samplegate.policy.schema import Model, Stage
 from samplegate.protocol.outcomes import CallDrawn, Outcome
 from samplegate.protocol.requests import Request
 from samplegate.protocol.rounds import ClientReply, Note, Round
+from samplegate.protocol.ui_resources import UiResource
 from samplegate.reviews.review import Review, ReviewUi
 
 P = ParamSpec("P")
@@ -110,9 +111,9 @@ class Ports(msgspec.Struct, frozen=True):
     pay: Callable[[Round, str, tuple[CallDrawn, ...]], Awaitable[None]] | None = None
     """Note that a model is about to be asked for a request of a task, so that no process asks again after a kill, and
     what the request draws on limits per call, at its max cost. Raises Unavailable."""
-    read_ui: Callable[[str, str], Awaitable[bytes]] | None = None
-    """Read the HTML of a server's own UI, by the round's id and the URI. Raises Unavailable with the reason, without
-    content. None: no page shows one."""
+    read_ui: Callable[[str, str, tuple[str, ...]], Awaitable[UiResource]] | None = None
+    """Read a server's own UI, by the round's id, the URI, and the origins at which it may be a URL. Raises Unavailable
+    with the reason, without content. None: no page shows one."""
     reviews: ReviewPort | None = None
     """None without a store for reviews: escalated requests are then Unanswered."""
     trace: Callable[[Round, str, str], RequestSpan | None] | None = None

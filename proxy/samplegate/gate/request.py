@@ -39,7 +39,7 @@ class ReadUi(msgspec.Struct, frozen=True):
 
     ui: ReviewUi
     """``ready`` or ``failed``."""
-    html: bytes
+    body: bytes
 
 
 class PendingRequest(msgspec.Struct, eq=False):

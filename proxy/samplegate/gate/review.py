@@ -189,7 +189,8 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
     # an edited request has another answer, so the review of the request itself counts
     stage: Stage = "request" if "request" in said else "answer"
     asked, review = asks.get(stage), said[stage]
-    same = asked is not None and review.lookup in (asked, lookup_with_ui(asked, create.shown(review)))
+    with_ui = None if asked is None or review.ui is None else lookup_with_ui(asked, review.ui)
+    same = asked is not None and review.lookup in (asked, with_ui)
     return None if same else "the policy has changed and no longer asks for this decision"
 
 

@@ -27,15 +27,16 @@ async def read(pending: PendingRequest, wanted: ReviewUi, seconds: float | None 
     """Read the UI from the server, once for each review of this try. It fails after ``seconds``."""
     assert pending.ports.read_ui is not None
     if pending.ui is None:
-        html, problem = b"", "the server did not answer before the end of this try"
+        found, problem = None, "the server did not answer before the end of this try"
         with anyio.move_on_after(seconds):
             try:
-                html = await pending.ports.read_ui(pending.round.id, wanted.uri)
+                found = await pending.ports.read_ui(pending.round.id, wanted.uri, wanted.origins)
             except Unavailable as failed:
                 problem = str(failed)
-        if html:
-            digest = hashlib.sha256(html).hexdigest()
-            pending.ui = ReadUi(replace(wanted, state="ready", sha256=digest, size=len(html)), html)
+        if found is not None:
+            digest, url = hashlib.sha256(found.body).hexdigest(), found.body.decode() if found.is_url else ""
+            ready = replace(wanted, state="ready", sha256=digest, size=len(found.body), url=url)
+            pending.ui = ReadUi(ready, found.body)
         else:
             pending.ui = ReadUi(replace(wanted, state="failed", problem=problem), b"")
     return pending.ui
@@ -57,7 +58,7 @@ async def find_shown(pending: PendingRequest, wanted: Review, find: Find) -> Rev
     if wanted.ui is None:
         return None
     ui = (await read(pending, wanted.ui)).ui
-    return await find(lookup_with_ui(wanted.digest, ui.sha256)) if ui.state == "ready" else None
+    return await find(lookup_with_ui(wanted.digest, ui)) if ui.state == "ready" else None
 
 
 async def wait_showing(
@@ -78,7 +79,7 @@ async def wait_showing(
         try:
             other = await find_shown(pending, review, find)
             if other is None:
-                await reviews.show_ui(review, found.ui, found.html)
+                await reviews.show_ui(review, found.ui, found.body)
                 forget(pending)
             else:
                 earlier.append(other)

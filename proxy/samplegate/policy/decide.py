@@ -234,7 +234,11 @@ def _escalate(compiled: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Fea
     if not facts.is_url and isinstance(form := facts.form, NotFlat):
         return Infeasible(f"the form is not flat: {form.why}")  # T16: a reviewer could not fill it in
     shows = rule.ui == "show" and not facts.is_url
-    return Feasible(Escalated(rule.reviewer, None, timeout, late, ui=shows), f"reviewer {short_value(rule.reviewer)}")
+    origins = tuple(rule.ui_origins) if shows else ()
+    return Feasible(
+        Escalated(rule.reviewer, None, timeout, late, ui=shows, ui_origins=origins),
+        f"reviewer {short_value(rule.reviewer)}",
+    )
 
 
 def _allow(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> Feasible | Infeasible:

@@ -63,6 +63,8 @@ class Escalated(msgspec.Struct, frozen=True):
     """Why no model can be called."""
     ui: bool = False
     """Whether the page shows the server's own UI for the form."""
+    ui_origins: tuple[str, ...] = ()
+    """The origins from which it may be loaded, if it is a URL."""
 
 
 class DenyAs(msgspec.Struct, frozen=True):

@@ -592,6 +592,16 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
         Literal["show", "hide"],
         Meta(description="Forms: whether the review page shows the server's own UI, in a sandbox."),
     ] = "hide"
+    ui_origins: Annotated[
+        list[str],
+        Meta(
+            description=(
+                "Forms with `ui: show`: the origins, such as `https://ui.example.com`, from which the page may load a"
+                " server's UI that is a URL."
+            ),
+            max_length=16,
+        ),
+    ] = []
     review_answer: Annotated[
         str | None, Meta(description="Sampling: the reviewer who sees the model's answer before the server does.")
     ] = None

@@ -2,15 +2,17 @@
 
 The gate asks the server that sent the form, in its protocol version, and declares no capabilities in that request, so
 that the server cannot ask back. The resource is ``text/html;profile=mcp-app`` (MCP Apps, ``specification/2026-01-26/
-apps.mdx``).
+apps.mdx``), or a URL in ``text/uri-list`` (RFC 2483; the ``externalUrl`` of mcp-ui) at an origin that a rule names.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
+
+import msgspec
 
 from samplegate.protocol import frames, rawjson, server_requests
 from samplegate.protocol.capabilities import UI_MIME_TYPE
@@ -19,8 +21,11 @@ from samplegate.protocol.identity import Identity
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Effects, Over, ResourceRead
 from samplegate.protocol.session_state import INTERNAL, Pending, SessionState
+from samplegate.urls import origin_of
 
 READ: Final = "resources/read"
+URL_MIME_TYPE: Final = "text/uri-list"
+MAX_URL: Final = 2048  # characters
 MAX_UI: Final = 1024 * 1024
 """Bytes of the HTML."""
 MAX_RESULT: Final = 4 * MAX_UI
@@ -94,10 +99,17 @@ class UiReads:
         return [ResourceRead(token, None, "the server has stopped") for token in tokens]
 
 
-def html_of(result: rawjson.Object, uri: str) -> bytes:
-    """The HTML in a result of ``resources/read``, in UTF-8.
+class UiResource(msgspec.Struct, frozen=True):
+    """A server's own UI: HTML in UTF-8, or the URL of a page in ASCII."""
 
-    Raises Malformed unless exactly this resource has the MIME type of MCP Apps and at most ``MAX_UI`` bytes.
+    body: bytes
+    is_url: bool = False
+
+
+def ui_in(result: rawjson.Object, uri: str, origins: Collection[str] = ()) -> UiResource:
+    """The UI in a result of ``resources/read``. Only a URL at one of these origins counts.
+
+    Raises Malformed unless exactly this resource has the MIME type and at most ``MAX_UI`` bytes.
     """
     if len(result.text) > MAX_RESULT:
         raise Malformed(f"the result has more than {MAX_RESULT} bytes")
@@ -110,7 +122,10 @@ def html_of(result: rawjson.Object, uri: str) -> bytes:
     content = rawjson.read(contents[0])
     if rawjson.string(content.raw("uri")) != uri:
         raise Malformed("the content has another URI")
-    if rawjson.string(content.raw("mimeType")) != UI_MIME_TYPE:
+    mime_type = rawjson.string(content.raw("mimeType"))
+    if mime_type == URL_MIME_TYPE and not origins:
+        raise Malformed("the content is a URL, and the rule names no ui_origins for this form")
+    if mime_type not in (UI_MIME_TYPE, URL_MIME_TYPE):
         raise Malformed(f"the content's MIME type is not {UI_MIME_TYPE}")
     text, blob = rawjson.string(content.raw("text")), rawjson.string(content.raw("blob"))
     if (text is None) == (blob is None):
@@ -122,4 +137,17 @@ def html_of(result: rawjson.Object, uri: str) -> bytes:
         raise Malformed("the content is not UTF-8") from None
     if not html or len(html) > MAX_UI:
         raise Malformed(f"the content has {len(html)} bytes, not 1 to {MAX_UI}")
-    return html
+    return UiResource(html) if mime_type == UI_MIME_TYPE else UiResource(_url_in(html, origins), is_url=True)
+
+
+def _url_in(uris: bytes, origins: Collection[str]) -> bytes:
+    """The only URL of a ``text/uri-list``. Raises Malformed unless it is at one of these origins."""
+    lines = [line for line in uris.decode().splitlines() if line.strip() and not line.startswith("#")]
+    if len(lines) != 1:
+        raise Malformed(f"the content has {len(lines)} URLs, not one")
+    url = lines[0].strip()
+    if len(url) > MAX_URL or not url.isascii():
+        raise Malformed(f"the URL is not ASCII with at most {MAX_URL} characters")
+    if origin_of(url) not in origins:
+        raise Malformed("the URL's origin is not one of the rule's ui_origins")
+    return url.encode()

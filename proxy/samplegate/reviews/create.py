@@ -166,10 +166,10 @@ def of_request(at: Context, escalated: Escalated) -> Review:
     """A review of a request, before the gate acts on it. The caller assigns the ID."""
     rule, allowed = _rule(at), escalated.allowed
     params = at.request.params if allowed is None else allowed.params
-    ref = at.ui if escalated.ui else None
-    bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models, ui=ref)
+    ui = _ui(at.ui, escalated) if at.ui is not None and escalated.ui else None
+    bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models, ui=ui)
     return _review(
-        at, ui=None if ref is None else ReviewUi(uri=ref.uri, dialect=ref.dialect, context=ref.context),
+        at, ui=ui,
         reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late,
         unsent=unsent(at.compiled, rule, allowed, at.request),
         stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
@@ -177,6 +177,11 @@ def of_request(at: Context, escalated: Escalated) -> Review:
         changed=() if allowed is None else allowed.changed,
         worst_usd=None if allowed is None else worst_of(at.compiled, allowed.models[0], allowed.params).usd,
     )  # fmt: skip
+
+
+def _ui(ref: UiRef, escalated: Escalated) -> ReviewUi:
+    origins = escalated.ui_origins if ref.dialect == "rich" else ()  # SEP-3118 negotiates the MIME type, which is HTML
+    return ReviewUi(uri=ref.uri, dialect=ref.dialect, context=ref.context, origins=origins)
 
 
 def lookup_of_answer(at: Context, allowed: Allowed) -> str:
@@ -222,8 +227,11 @@ def gone(policy: Policy, review: Review) -> str | None:
     )
     if asks != review.reviewer:
         return f"the policy was reloaded, and rule {review.rule!r} no longer asks reviewer {review.reviewer!r}"
-    if review.ui is not None and isinstance(rule, EscalateRule) and rule.ui == "hide":
-        return f"the policy was reloaded, and rule {review.rule!r} no longer shows the server's own UI"
+    if review.ui is not None and isinstance(rule, EscalateRule):
+        if rule.ui == "hide":
+            return f"the policy was reloaded, and rule {review.rule!r} no longer shows the server's own UI"
+        if review.ui.url and review.ui.origin not in rule.ui_origins:
+            return f"the policy was reloaded, and rule {review.rule!r} no longer shows UIs from the origin of this one"
     asked = _votes(policy, review.reviewer)
     return (
         None
@@ -264,7 +272,7 @@ def _digest(
     models: tuple[str, ...],
     answer: Mapping[str, Any] | None = None,
     *,
-    ui: UiRef | None = None,
+    ui: ReviewUi | None = None,
 ) -> str:
     method = "sampling/createMessage" if at.request.kind == "sampling" else "elicitation/create"
     origin = at.round.origin
@@ -272,8 +280,12 @@ def _digest(
         server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls,
         during=calls_digest(origin, at.round.id),
         reviewer=reviewer, params=params, models=models, answer=answer,
-        terms=_terms(at.compiled.policy, reviewer) | ({} if ui is None else {"ui": ui.uri}),
+        terms=_terms(at.compiled.policy, reviewer) | ({} if ui is None else _ui_terms(ui)),
     )  # fmt: skip
+
+
+def _ui_terms(ui: ReviewUi) -> dict[str, Any]:
+    return {"ui": ui.uri} | ({"ui_origins": sorted(ui.origins)} if ui.origins else {})
 
 
 def _votes(policy: Policy, reviewer: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from samplegate.protocol.frames import Era
 from samplegate.protocol.requests import Call, Dialect, Kind
 from samplegate.protocol.strictjson import JsonFault, plain_name
 from samplegate.secret_names import secret_fields, without_secrets
+from samplegate.urls import origin_of
 
 State: TypeAlias = Literal["pending", "approved", "rejected", "answered", "expired", "withdrawn"]
 Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page", "cli"]
@@ -67,12 +68,21 @@ class ReviewUi(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: Any = None
     """RICH only: what the server gives its app. Untrusted data."""
     state: Literal["loading", "ready", "failed"] = "loading"
+    origins: tuple[str, ...] = ()
+    """The origins from which the rule allows a UI that is a URL."""
+    url: str = ""
+    """The UI's URL, at one of ``origins``; "" if the server gave the HTML itself."""
     sha256: str = ""
-    """The bytes' SHA-256 in hex, once they have been read."""
+    """The SHA-256 in hex of the HTML or of the URL, once it has been read."""
     size: int = 0
     """Bytes."""
     problem: str = ""
     """``failed``: why, without content."""
+
+    @property
+    def origin(self) -> str:
+        """The origin of ``url``; "" without one."""
+        return origin_of(self.url) or ""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -386,15 +396,18 @@ def with_ui(review: Review, ui: ReviewUi, body: bytes, now: float) -> Review | N
         raise ValueError(f"a UI must be ready with at most {MAX_UI} bytes, or failed without any")
     if ui.state == "ready" and (ui.sha256, ui.size) != (hashlib.sha256(body).hexdigest(), len(body)):
         raise ValueError("the SHA-256 or the size is not that of the UI's bytes")
+    if ui.url and ui.url.encode() != body:
+        raise ValueError("the bytes are not the UI's URL")
     if review.state != "pending" or now >= review.expires or review.ui is None or review.ui.state != "loading":
         return None
-    lookup = review.lookup if ui.state == "failed" else lookup_with_ui(review.lookup, ui.sha256)
+    lookup = review.lookup if ui.state == "failed" else lookup_with_ui(review.lookup, ui)
     return replace(review, ui=ui, lookup=lookup)
 
 
-def lookup_with_ui(lookup: str, sha256: str) -> str:
-    """The lookup of a review that shows the server's own UI with these bytes, from its ``digest``."""
-    return "sha256:" + hashlib.sha256(f"{lookup} ui {sha256}".encode()).hexdigest()
+def lookup_with_ui(lookup: str, ui: ReviewUi) -> str:
+    """The lookup of a review that shows the server's own UI with these bytes, or from this URL, from its ``digest``."""
+    kind = "url" if ui.url else "ui"
+    return "sha256:" + hashlib.sha256(f"{lookup} {kind} {ui.sha256}".encode()).hexdigest()
 
 
 def ui_detail(ui: ReviewUi) -> str:

@@ -68,13 +68,24 @@ def webhook_warnings(
 
 
 def ui_warnings(policy: Policy, page: str | None) -> list[str]:
-    """Warnings about rules that show a server's own UI although reviewers have no page. ``page``: where it is."""
-    shows = [rule.name for rule in policy.rules if isinstance(rule, EscalateRule) and rule.ui == "show"]
+    """Warnings about rules that show a server's own UI although reviewers have no page, or from the page's own host.
+
+    ``page``: where it is.
+    """
+    shows = [rule for rule in policy.rules if isinstance(rule, EscalateRule) and rule.ui == "show"]
+    if page is None:
+        return [
+            f"rules: {short_value(rule.name)} shows no server's UI, because reviewers have no page; set reviews_listen"
+            " or reviews_url"
+            for rule in shows
+        ]
+    own = urlsplit(page if "://" in page else f"//{page}").hostname
     return [
-        f"rules: {short_value(name)} shows no server's UI, because reviewers have no page; set reviews_listen or"
-        " reviews_url"
-        for name in shows
-        if page is None
+        f"rules: {short_value(rule.name)} shows no server's UI from {origin}, because the review page is at the same"
+        " host; serve such a UI from another one"
+        for rule in shows
+        for origin in rule.ui_origins
+        if urlsplit(origin).hostname == own
     ]
 
 

@@ -48,7 +48,7 @@ from samplegate.protocol.rounds import (
 )
 from samplegate.protocol.session_state import OpenCall
 from samplegate.protocol.task_state import TaskRecord
-from samplegate.protocol.ui_resources import html_of
+from samplegate.protocol.ui_resources import UiResource, ui_in
 from samplegate.runtime.flow import (
     ClientEnd,
     InputClosedClient,
@@ -357,8 +357,9 @@ class Relay:
             self._stepping = True
             self.start(self._take_steps)
 
-    async def read_ui(self, round: str, uri: str) -> bytes:
-        """Read the HTML of the server's own UI for a round. Raises Unavailable with the reason, without content."""
+    async def read_ui(self, round: str, uri: str, origins: tuple[str, ...]) -> UiResource:
+        """Read the server's own UI for a round; it may be a URL at one of ``origins``. Raises Unavailable with the
+        reason, without content."""
         token, done = self.session.state.new_round(), anyio.Event()
         reading = self._reads[token] = RunningRead(done)
         try:
@@ -373,7 +374,7 @@ class Relay:
         if reading.result is None:
             raise Unavailable(reading.fault)
         try:
-            return html_of(reading.result, uri)
+            return ui_in(reading.result, uri, origins)
         except Malformed as problem:
             raise Unavailable(problem.fault) from None
 

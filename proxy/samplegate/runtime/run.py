@@ -348,7 +348,7 @@ def warnings(run: Run) -> list[str]:
         found.append("people: has no effect, because reviews_listen is not set")
     if run.settings.reviews_listen is not None and not run.rules.policy.policy.reviewers:
         found.append("reviews_listen: has no effect, because the policy has no reviewers")
-    found += ui_warnings(run.rules.policy.policy, run.settings.reviews_listen or run.settings.reviews_url)
+    found += ui_warnings(run.rules.policy.policy, run.settings.reviews_url or run.settings.reviews_listen)
     people = () if run.settings.people is None else run.settings.people.tokens
     if run.settings.reviews_listen is None or not people:
         found += [

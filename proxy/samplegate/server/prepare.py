@@ -159,7 +159,7 @@ def settings_warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     named, reviewers = rules.compiled.identity_names, rules.policy.policy.reviewers
     found += caller_warnings(settings.callers, groups=named.groups, claims=bool(named.claims))
     found += approval_warnings(settings.people, reviewers)
-    found += ui_warnings(rules.policy.policy, settings.reviews_listen or settings.reviews_url)
+    found += ui_warnings(rules.policy.policy, settings.reviews_url or settings.reviews_listen)
     if not settings.callers.required:
         found += [
             f"callers: they have no tokens, so `not: caller` of the reviewer {name} excludes nobody; add tokens or jwt"

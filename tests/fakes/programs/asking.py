@@ -45,15 +45,16 @@ def pushed(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def resource(id: Any, params: dict[str, Any], modern: bool) -> None:
-    """The file ``ui.html`` in the working directory, as the only resource. Each read is noted in ``reads.jsonl``."""
+    """The file ``ui.html`` or ``ui.url`` in the working directory, as the only resource. Each read is noted in
+    ``reads.jsonl``."""
     with Path("reads.jsonl").open("a") as reads:
         reads.write(json.dumps(params) + "\n")
-    try:
-        html = Path("ui.html").read_text()
-    except OSError:
+    types = {Path("ui.html"): "text/html;profile=mcp-app", Path("ui.url"): "text/uri-list"}
+    found = next(filter(Path.exists, types), None)
+    if found is None:
         refuse(id, -32002, "resource not found")
         return
-    content = {"uri": params["uri"], "mimeType": "text/html;profile=mcp-app", "text": html}
+    content = {"uri": params["uri"], "mimeType": types[found], "text": found.read_text()}
     done = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}
     write({"id": id, "result": {**done, "contents": [content]}})
 

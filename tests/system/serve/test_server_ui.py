@@ -108,6 +108,24 @@ async def test_a_question_in_a_tools_result_is_answered_by_a_reviewer(tmp_path: 
     )
 
 
+async def test_a_ui_that_is_a_url_is_shown_from_an_origin_that_the_rule_names(tmp_path: Path) -> None:
+    url = "https://ui.example.com/picker?a=1"
+    (tmp_path / "ui.url").write_text(f"# the picker\r\n{url}\r\n")
+    named = SHOWS.replace("ui: show,", "ui: show, ui_origins: ['https://ui.example.com'],")
+    async with daemon(tmp_path, "legacy", policy=named) as gate, people(gate) as ana, client(gate) as c:
+        call = await calling(c, "legacy", form("a URL", RICH))
+        review = await shown(ana)
+        sha256 = hashlib.sha256(url.encode()).hexdigest()
+        assert {"uri": URI, "url": url, "size": len(url), "sha256": sha256}.items() <= review["ui"].items()
+        decide(tmp_path, review["id"], sha256)
+        assert ACCEPTED.items() <= said(await call).items()
+        call = await calling(c, "legacy", form("a URL of a UI whose MIME type is negotiated", SEP_3118))
+        await shown(ana, "failed")
+        await ana.decide(verdict="answer", **ACCEPTED)
+        await call
+    assert [sha256, None] == [record.get("review_ui") for record in records(tmp_path)]
+
+
 async def test_a_ui_that_cannot_be_read_leaves_the_form(tmp_path: Path) -> None:
     async with daemon(tmp_path, "legacy", policy=SHOWS) as gate, people(gate) as ana, client(gate) as c:
         call = await calling(c, "legacy", form("without a file"))

@@ -98,6 +98,13 @@ def test_explain_tells_who_sees_the_ui(
     assert {"shown_to": told[0]} == json.loads(run(*given, "--json", "r.json").out)["ui"]
 
 
+def test_explain_tells_from_which_origins_it_may_be_loaded(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY.replace("ui: show", "ui: show, ui_origins: [https://a.example, https://b.example]"))
+    write("r.json", json.dumps({"method": "elicitation/create", "params": {**NAMED, "ui": {"uri": "ui://a/x"}}}))
+    told = run("explain", "--policy", "p.yaml", "--tool", "pick", "r.json").out
+    assert "is shown to the reviewer, also from https://a.example, https://b.example, if there is a page" in told
+
+
 def test_explain_tells_nothing_of_a_form_that_names_none(run: Run, write: Write) -> None:
     write("p.yaml", POLICY)
     write("r.json", json.dumps({"method": "elicitation/create", "params": NAMED}))

@@ -21,6 +21,7 @@ from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol.outcomes import Answered, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
+from samplegate.protocol.ui_resources import UiResource
 from samplegate.reviews import create
 from samplegate.reviews.review import Conflict, Review, Verdict, VoteRefused, lookup_with_ui
 from samplegate.reviews.service import LEASE
@@ -56,14 +57,16 @@ def sha(html: bytes) -> str:
 class Ui:
     """A server's UI: what each read gives, and after how many seconds. The last one repeats."""
 
-    def __init__(self, *gives: bytes | str, after: float = 0.0) -> None:
+    def __init__(self, *gives: bytes | str | UiResource, after: float = 0.0) -> None:
         self.gives = list(gives or [HTML])
         self.after = after
         self.reads: list[tuple[str, str]] = []
         self.cancelled = 0
+        self.origins: tuple[str, ...] = ()
 
-    async def __call__(self, round: str, uri: str) -> bytes:
+    async def __call__(self, round: str, uri: str, origins: tuple[str, ...]) -> UiResource:
         self.reads.append((round, uri))
+        self.origins = origins
         given = self.gives.pop(0) if len(self.gives) > 1 else self.gives[0]
         try:
             await anyio.sleep(self.after)
@@ -72,7 +75,7 @@ class Ui:
             raise
         if isinstance(given, str):
             raise Unavailable(given)
-        return given
+        return given if isinstance(given, UiResource) else UiResource(given)
 
 
 async def until(gate: ReviewedGate, holds: Callable[[Review], bool]) -> Review:
@@ -135,7 +138,7 @@ class TestShown:
             first = await gate.pending()
             seen.append((first.ui, first.created - START, first.lookup == first.digest))
             second = await until(gate, is_ready)
-            by_ui = second.lookup == lookup_with_ui(first.digest, sha(HTML))
+            by_ui = second.ui is not None and second.lookup == lookup_with_ui(first.digest, second.ui)
             seen.append((second.ui, gate.store.wall() - START, by_ui))
             await decides(gate)()
 
@@ -278,7 +281,7 @@ class TestShown:
             await until(gate, is_ready)
             await anyio.sleep(1)
             (requests,) = [one for one in gc.get_objects() if isinstance(one, PendingRequest) and one.round is round]
-            held.append(b"" if requests.ui is None else requests.ui.html)
+            held.append(b"" if requests.ui is None else requests.ui.body)
             await decides(gate)()
 
         assert isinstance(await run(gate, (d, round), looks), Answered)
@@ -297,6 +300,80 @@ class TestShown:
         leads = lambda review: is_ready(review) and review.reviewer == "lead"  # noqa: E731
         assert isinstance(await run(gate, asked, decides(gate, leads)), Answered)
         assert 2 == len(ui.reads)
+
+
+PLACE: Final = "https://ui.example.com"
+BY_URL: Final[dict[str, Any]] = {**SHOW, "ui_origins": [PLACE, "https://other.example"]}
+
+
+def at(url: str) -> UiResource:
+    return UiResource(url.encode(), is_url=True)
+
+
+class TestUrl:
+    """A UI that is a URL: the URL is bound in place of the bytes."""
+
+    async def test_the_rule_names_its_origins_and_the_verdict_its_url(self) -> None:
+        ui = Ui(at(f"{PLACE}/app?a"))
+        gate = ReviewedGate(read_ui=ui)
+        assert isinstance(await run(gate, fresh(BY_URL), decides(gate)), Answered)
+        (review,) = reviews(gate)
+        assert review.ui is not None
+        assert ((PLACE, "https://other.example"), f"{PLACE}/app?a", PLACE) == (
+            ui.origins, review.ui.url, review.ui.origin,
+        )  # fmt: skip
+        assert (
+            review.lookup
+            == lookup_with_ui(review.digest, review.ui)
+            != (lookup_with_ui(review.digest, replace(review.ui, url="")))
+        )
+        assert [sha(f"{PLACE}/app?a".encode())] == [record.review_ui for record in gate.ports.records]
+
+    async def test_a_ui_of_sep_3118_is_no_url_because_its_mime_type_is_negotiated(self) -> None:
+        ui = Ui()
+        gate = ReviewedGate(read_ui=ui)
+        d = Dialogue(BY_URL, **POLICY)
+        d.session.state.policy = SessionRules(d.compiled, page=True)
+        d.open_legacy()
+        named = form() | {"_meta": {"ui": {"resourceUri": URI}}}
+        round = one(d.server(request(7, "elicitation/create", **named)), Open).round
+        assert isinstance(await run(gate, (d, round), decides(gate)), Answered)
+        assert ((), 1) == (ui.origins, len(ui.reads))
+
+    @pytest.mark.parametrize("again", [at(f"{PLACE}/b"), UiResource(f"{PLACE}/a".encode()), HTML])
+    async def test_another_url_and_html_of_the_same_bytes_open_another_review(self, again: UiResource | bytes) -> None:
+        gate = ReviewedGate(read_ui=Ui(at(f"{PLACE}/a"), again))
+        call = Call(gate, BY_URL, policy=QUICK, k=NAMED)
+        await TestPutOff().defer(call)
+        await decides(gate)()
+        await TestPutOff().defer(call)
+        first, second = reviews(gate)
+        assert ("answered", None, "pending") == (first.state, first.used_by, second.state)
+
+    async def test_with_the_same_url_a_verdict_between_two_tries_counts(self) -> None:
+        gate = ReviewedGate(read_ui=Ui(at(f"{PLACE}/a")))
+        call = Call(gate, BY_URL, policy=QUICK, k=NAMED)
+        await TestPutOff().defer(call)
+        await decides(gate)()
+        assert isinstance((await TestPutOff().end(call)).outcome, Answered)
+
+    @pytest.mark.parametrize("origins", [["https://other.example"], []])
+    async def test_a_rule_that_no_longer_names_the_origin_withdraws_the_review(self, origins: list[str]) -> None:
+        gate = ReviewedGate(read_ui=Ui(at(f"{PLACE}/a")))
+        d, round = fresh(BY_URL)
+        policies = [d.compiled]
+        gate.ports.in_force = lambda: policies[-1]
+
+        async def reload() -> None:
+            review = await until(gate, is_ready)
+            policies.append(compile_policy(policy({**BY_URL, "ui_origins": origins}, **POLICY), {}))
+            assert "no longer shows UIs from the origin" in (create.gone(policies[-1].policy, review) or "")
+            await gate.service.reloaded(lambda review: create.gone(policies[-1].policy, review))
+
+        outcome = await run(gate, (d, round), reload)
+        assert isinstance(outcome, Unanswered)
+        assert "the policy has changed" in outcome.detail
+        assert "withdrawn" == reviews(gate)[0].state
 
 
 def _later(gate: ReviewedGate, seconds: float) -> Reviewer:
@@ -815,7 +892,8 @@ class TestApprovals:
         assert (recorded, "ana, ben") == (record.review_ui, record.reviewed_by)
         (review,) = reviews(gate)
         assert [ui or "" for ui in shown] == [vote.ui for vote in review.votes]
-        assert review.lookup == (review.digest if shown[1] is None else lookup_with_ui(review.digest, sha(HTML)))
+        assert review.ui is not None
+        assert review.lookup == (review.digest if shown[1] is None else lookup_with_ui(review.digest, review.ui))
 
     async def test_a_vote_before_the_ui_arrives_stays(self) -> None:
         gate = ReviewedGate(read_ui=Ui(after=2.0))

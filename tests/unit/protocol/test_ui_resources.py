@@ -27,7 +27,7 @@ from samplegate.protocol.rounds import (
     Withdraw,
 )
 from samplegate.protocol.session_state import ENTRY, MAX_CALL_BYTES
-from samplegate.protocol.ui_resources import MAX_CONTENTS, MAX_READS, MAX_RESULT, MAX_UI, html_of
+from samplegate.protocol.ui_resources import MAX_CONTENTS, MAX_READS, MAX_RESULT, MAX_UI, UiResource, ui_in
 from tests.fakes.bridged import Bridge, cancel
 from tests.fakes.dialogue import (
     CAPABILITIES,
@@ -208,7 +208,7 @@ class TestAnswered:
         payload = {"contents": [content()], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
         told = answered(asked.server(result(asked.line()["id"], **payload)))
         assert ("r1", payload, "") == told
-        assert HTML == html_of(rawjson.read(json.dumps(payload).encode()), URI).decode()
+        assert HTML == ui_in(rawjson.read(json.dumps(payload).encode()), URI).body.decode()
         assert not any(pending.read for pending in asked.inflight.asked.values())
 
     @ways
@@ -241,7 +241,7 @@ class TestAnswered:
         assert isinstance(read[0], ResourceRead)
         assert read[0].result is not None
         with pytest.raises(Malformed, match="asks for input"):
-            html_of(read[0].result, URI)
+            ui_in(read[0].result, URI)
 
     @ways
     @pytest.mark.parametrize("payload", ["[]", "5", '"text"', "null", '{"a":1,"a":2}'])
@@ -453,7 +453,11 @@ class TestBounds:
 
 
 def html(said: Any) -> bytes:
-    return html_of(rawjson.read(said if isinstance(said, bytes) else json.dumps(said).encode()), URI)
+    return resource(said).body
+
+
+def resource(said: Any, *origins: str) -> UiResource:
+    return ui_in(rawjson.read(said if isinstance(said, bytes) else json.dumps(said).encode()), URI, origins)
 
 
 def blob(raw: bytes) -> dict[str, Any]:
@@ -555,6 +559,71 @@ class TestHtml:
     def test_a_result_is_bounded_before_it_is_read(self) -> None:
         with pytest.raises(Malformed, match=str(MAX_RESULT)):
             html(b'{"contents":[%s],"x":"%s"}' % (json.dumps(content()).encode(), b"x" * MAX_RESULT))
+
+
+PLACE: Final = "https://ui.example.com"
+
+
+def uri_list(text: str) -> dict[str, Any]:
+    return {"contents": [content(mimeType="text/uri-list", text=text)]}
+
+
+class TestUrl:
+    @pytest.mark.parametrize(
+        ("text", "url"),
+        [
+            (f"{PLACE}/app?a=1#b", f"{PLACE}/app?a=1#b"),
+            (f"{PLACE}", PLACE),
+            (f"# a comment\r\n\r\n{PLACE}/x\r\n", f"{PLACE}/x"),
+            ("HTTPS://UI.example.com:443/x", "HTTPS://UI.example.com:443/x"),
+            (f"{PLACE}/{'x' * (2047 - len(PLACE))}", f"{PLACE}/{'x' * (2047 - len(PLACE))}"),
+        ],
+    )
+    def test_it_is_the_only_one_and_at_an_origin_of_the_rule(self, text: str, url: str) -> None:
+        assert UiResource(url.encode(), is_url=True) == resource(uri_list(text), "https://other.example", PLACE)
+        coded = {"uri": URI, "mimeType": "text/uri-list", "blob": base64.b64encode(text.encode()).decode()}
+        assert UiResource(url.encode(), is_url=True) == resource({"contents": [coded]}, PLACE)
+        with pytest.raises(Malformed, match="the rule names no ui_origins"):
+            resource(uri_list(text))
+
+    @pytest.mark.parametrize(
+        ("text", "fault"),
+        [
+            ("# nothing", "0 URLs"),
+            (f"{PLACE}/a\n{PLACE}/b", "2 URLs"),
+            (f"{PLACE}/\u2028x", "2 URLs"),
+            (f"{PLACE}/é", "not ASCII"),
+            (f"{PLACE}/{'x' * (2048 - len(PLACE))}", "2048 characters"),
+            ("http://ui.example.com/", "ui_origins"),
+            (f"{PLACE}:8443/", "ui_origins"),
+            (f"{PLACE}.evil.example/", "ui_origins"),
+            (f"{PLACE}@evil.example/", "ui_origins"),
+            (f"{PLACE}?@evil.example/", "ui_origins"),
+            (f"{PLACE}\\@evil.example/", "ui_origins"),
+            ("https://user@ui.example.com/", "ui_origins"),
+            ("https://other.example/", "ui_origins"),
+            ("//ui.example.com/", "ui_origins"),
+            ("ui.example.com", "ui_origins"),
+            ("javascript:alert(1)//https://ui.example.com", "ui_origins"),
+            ("data:text/html,x", "ui_origins"),
+            ("blob:https://ui.example.com/x", "ui_origins"),
+            ("ui://host/x", "ui_origins"),
+            (f"{PLACE}/a b", "ui_origins"),
+            (f"{PLACE}/\ta", "ui_origins"),
+        ],
+    )
+    def test_any_other_is_refused_without_being_repeated(self, text: str, fault: str) -> None:
+        with pytest.raises(Malformed, match=fault) as refused:
+            resource(uri_list(text), PLACE)
+        assert "://" not in refused.value.fault
+
+    @pytest.mark.parametrize("type", ["text/uri-list;charset=utf-8", "TEXT/URI-LIST", "text/html"])
+    def test_the_mime_type_is_exact(self, type: str) -> None:
+        with pytest.raises(Malformed, match="MIME type"):
+            resource({"contents": [content(mimeType=type, text=PLACE)]}, PLACE)
+
+    def test_html_is_html_whatever_the_rule_names(self) -> None:
+        assert UiResource(PLACE.encode()) == resource({"contents": [content(text=PLACE)]}, PLACE)
 
 
 MARK: Final = "only the gate sees this"

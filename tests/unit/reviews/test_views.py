@@ -260,6 +260,12 @@ def test_whatever_a_server_sent_it_is_json_and_bounded(
     assert most is None or size(found) <= most
 
 
+def test_of_a_ui_that_is_a_url_its_query_is_told_with_full_content_only() -> None:
+    ui = replace(READY, url="https://a.example:8443/x?token=1")
+    told = [tell(replace(form(a="string"), ui=ui), show)["ui"].get("url") for show in SHOWN]
+    assert ["https://a.example:8443/x?token=1", "https://a.example:8443/x", None] == told
+
+
 def test_of_a_servers_ui_its_state_hash_and_size_are_told_and_its_uri_with_the_content() -> None:
     shown = replace(form(a="string"), ui=replace(READY, context={"secret": 1}))
     uri = {"uri": READY.uri}

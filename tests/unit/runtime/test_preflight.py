@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.runtime.preflight import preflight
+from samplegate.runtime.preflight import preflight, ui_warnings
 from samplegate.runtime.process import load_policy
 from samplegate.runtime.run import without_webhooks
 
@@ -211,3 +211,22 @@ def test_servers_do_not_get_the_variables_of_webhooks() -> None:
     policy = load_policy(text, file="p", environment=given)
     rules: Any = SimpleNamespace(policy=policy)
     assert {"PATH": "x"} == without_webhooks(given, rules)
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (None, ["rules: 'x' shows no server's UI, because reviewers have no page; set reviews_listen or reviews_url"]),
+        ("https://reviews.example.com", []),
+        ("127.0.0.1:8090", ["http://127.0.0.1:9000"]),
+        ("https://ui.example.com:8443/gate", ["https://ui.example.com"]),
+        ("unix:/run/reviews.sock", []),
+    ],
+)
+def test_a_ui_that_no_page_can_show_is_told(page: str | None, said: list[str]) -> None:
+    rule = "{name: x, match: {mode: form}, effect: escalate, reviewer: ops, ui: show, ui_origins: [%s]}"
+    origins = "https://ui.example.com, http://127.0.0.1:9000"
+    text = f"version: 1\nreviewers: {{ops: {{}}}}\nrules: [{rule % origins}]\n"
+    found = ui_warnings(load_policy(text, file="p.yaml", environment={}).policy, page)
+    at_host = "rules: 'x' shows no server's UI from {}, because the review page is at the same host; serve such a UI"
+    assert found == [one if page is None else f"{at_host.format(one)} from another one" for one in said]

@@ -48,7 +48,7 @@ class Reading(ConnectedRelay):
 
     async def _read(self, round: Round) -> None:
         try:
-            self.read.append(await self.relay.read_ui(round.id, URI))
+            self.read.append((await self.relay.read_ui(round.id, URI, ())).body)
         except Unavailable as problem:
             self.read.append(str(problem))
 
@@ -180,7 +180,7 @@ async def test_a_round_that_has_ended_reads_nothing() -> None:
 
     async def conversation() -> None:
         with pytest.raises(Unavailable, match="the request has ended"):
-            await relay.relay.read_ui("t-99", URI)
+            await relay.relay.read_ui("t-99", URI, ())
 
     await relay.run(conversation)
     assert [] == relay.server.sent

@@ -20,7 +20,7 @@ from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.model_checks import VARIABLE_NAME
 from samplegate.policy.file.timeouts import legacy_patience, modern_patience
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, ModelRule, Reviewer, Webhook, seconds
-from samplegate.urls import has_user, split
+from samplegate.urls import has_user, is_open, origin_of, split
 from samplegate.yamlfile.tree import INVISIBLE, Path, quoted
 from samplegate.yamlfile.validate import did_you_mean
 
@@ -40,6 +40,23 @@ def check(draft: Draft) -> None:
 def asks_no_model(match: Match) -> bool:
     """Whether a match is limited to elicitations, so that no model is called."""
     return match.kind == "elicitation" or (match.kind is None and match.mode is not None)
+
+
+def _ui_origins(draft: Draft, path: Path, rule: EscalateRule) -> None:
+    if not draft.has_value(*path) or not draft.sound(*path):
+        return
+    if rule.ui == "hide":
+        draft.problem(path, "the rule shows no UI, so the key has no effect; add `ui: show`, or remove it", key=True)
+    for index, text in enumerate(rule.ui_origins):
+        origin, at = origin_of(text), (*path, index)
+        if origin is None:
+            draft.problem(at, f"{quoted(text)} is not an origin; write it as https://ui.example.com")
+        elif text != origin:
+            draft.problem(at, f"{quoted(text)} is not an origin; write it as {origin}")
+        elif is_open(text):
+            draft.problem(at, f"{quoted(text)} is not encrypted, so others can change the UI; use https")
+        elif text in rule.ui_origins[:index]:
+            draft.problem(at, f"{quoted(text)} is named twice; remove one of them")
 
 
 def _matches_no_form(match: Match) -> bool:
@@ -155,6 +172,7 @@ def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
 def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
     if rule.ui == "show" and _matches_no_form(rule.match):
         draft.warn((*path, "ui"), "the rule matches no form, so the key has no effect; remove it", key=True)
+    _ui_origins(draft, (*path, "ui_origins"), rule)
     timeout: Path = (*path, "timeout")
     if rule.timeout is not None and draft.sound(*timeout):
         timeouts.check_span(draft, timeout, rule.timeout)

@@ -631,7 +631,8 @@ class Pages:
             **values,
         )
         if values["shows_ui"]:
-            answer.headers["content-security-policy"] = page_policy(self._web, request, review.id)
+            assert review.ui is not None
+            answer.headers["content-security-policy"] = page_policy(self._web, request, review.id, review.ui)
         return answer
 
     def _page(self, request: Request, template: str, person: Person, *, status: int = 200, **values: Any) -> Response:

@@ -28,6 +28,7 @@ from samplegate.reviews.web.ui_frame import (
     UiLink,
     frame_path,
     is_frame_request,
+    origins_of,
     read_link,
     write_link,
 )
@@ -105,7 +106,7 @@ class UiRoutes:
         key, review = await self._web.store.write(lambda store: store.key()), await self._get(id)
         ui = None if review is None else ready_ui(review)
         link = None if ui is None else read_link(key, id, ui.sha256, text, self._web.store.wall())
-        if ui is None or link is None:
+        if ui is None or ui.url or link is None:
             return None
         sha256, token, until = ui.sha256, link.token, float(link.until)
         return await self._web.store.write(lambda store: store.open_ui(id, sha256, token=token, until=until))
@@ -119,11 +120,11 @@ class UiRoutes:
         if isinstance(found, Response):
             return found
         review, ui = found
-        key = await self._web.store.write(lambda store: store.key())
-        link = UiLink(self._web.random(16).hex(), int(self._web.store.wall() + LINK_TIME))
+        if ui.url and not origins_of(self._web, request, ui):
+            return problem(409, "the UI's URL is at the host of this page; serve it from another one")
         return JSONResponse(
             {
-                "src": f"{frame_path(review.id)}?t={write_link(key, review.id, ui.sha256, link)}",
+                "src": ui.url or await self._link(review.id, ui.sha256),
                 "sha256": ui.sha256,
                 "dialect": ui.dialect,
                 "version": self._web.version,
@@ -131,6 +132,11 @@ class UiRoutes:
                 "context": ui.context,
             }
         )
+
+    async def _link(self, id: str, sha256: str) -> str:
+        key = await self._web.store.write(lambda store: store.key())
+        link = UiLink(self._web.random(16).hex(), int(self._web.store.wall() + LINK_TIME))
+        return f"{frame_path(id)}?t={write_link(key, id, sha256, link)}"
 
     async def proposal(self, request: Request, person: Person) -> Response:
         """What the app submitted: the gate's form filled with it, and the problems. It decides nothing."""

@@ -4,6 +4,9 @@ Everything in the frame is hostile. Its document has an opaque origin, no storag
 it or somebody opens its address. Chromium honors ``Connection-Allowlist``, which also covers what a
 Content-Security-Policy does not: WebRTC, DNS look-ups, preconnects, and the connection of a navigation that the policy
 then blocks. Other browsers ignore it, so the page's script asks before it shows a UI there.
+
+A UI that is a URL is loaded from there instead. It has an opaque origin, too, but it has the network, so the page's
+script asks in every browser.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from starlette.requests import Request
 
+from samplegate.reviews.review import ReviewUi
 from samplegate.reviews.web.context import Web
 from samplegate.reviews.web.security import PAGE_POLICY
+from samplegate.urls import target
 
 LINK_TIME: Final = 60.0
 """Seconds in which the page's script must have opened a link to a UI."""
@@ -95,14 +100,25 @@ def frame_path(review: str) -> str:
     return f"/reviews/{quote(review, safe='')}/ui"
 
 
-def page_policy(web: Web, request: Request, review: str) -> str:
-    """The page's Content-Security-Policy with the path of this review's frame, and no other, as the source of frames.
+def page_policy(web: Web, request: Request, review: str, ui: ReviewUi) -> str:
+    """The page's Content-Security-Policy with the source of this review's frame, and no other.
 
     So the frame cannot navigate itself elsewhere with what was typed into it. At an IPv6 address there is no source,
-    because a policy cannot name one, and no UI is shown.
+    because a policy cannot name one, and no UI is shown. Until a UI has been read, it may be a URL at any of the rule's
+    origins.
     """
-    sources = " ".join(dict.fromkeys(_sources(web, request, frame_path(review)))) or "'none'"
+    own = [] if ui.url else list(dict.fromkeys(_sources(web, request, frame_path(review))))
+    sources = " ".join([*own, *origins_of(web, request, ui)]) or "'none'"
     return f"{PAGE_POLICY}; frame-src {sources}"
+
+
+def origins_of(web: Web, request: Request, ui: ReviewUi) -> list[str]:
+    """The origins from which the page may load this UI now: none at the page's own host, because browsers send its
+    cookies to all ports."""
+    own = (target(web.url), target(f"http://{request.headers.get('host', '')}"))
+    hosts = {found.host for found in own if found is not None}
+    wanted = [ui.origin] if ui.url else ui.origins if ui.state == "loading" else ()
+    return [origin for origin in wanted if (at := target(origin)) is not None and at.host not in hosts]
 
 
 def _sources(web: Web, request: Request, path: str) -> Iterator[str]:

@@ -3,6 +3,7 @@ what an app submits. tests/acceptance/browser/test_server_ui.py has it in Chromi
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, Final
 
@@ -11,16 +12,18 @@ import pytest
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from samplegate.reviews.review import Review, Verdict
+from samplegate.reviews.review import Review, ReviewUi, Verdict
 from samplegate.reviews.web.ui import proposal_of
 from samplegate.reviews.web.ui_frame import FEATURES, UiLink, page_policy, read_link, write_link
 from tests.fakes import server_uis
 from tests.fakes.reviewers_listener import ADMIN, OPS, OTHER, URL, VIEWER, ReviewersListener, client
-from tests.fakes.server_uis import PICKER, ready
+from tests.fakes.server_uis import PICKER, ready, ready_at
 from tests.fakes.visitor import Visitor
 
 pytestmark = pytest.mark.anyio
 KEY: Final = bytes(32)
+PLACE: Final = "https://ui.example.com"
+LOADING: Final = ReviewUi(uri="ui://a/x", dialect="rich")
 LINK: Final = UiLink("ab" * 16, 1_000)
 OWN: Final = {"sec-fetch-dest": "iframe", "sec-fetch-site": "same-origin"}
 
@@ -164,9 +167,58 @@ async def test_the_page_allows_only_this_frame(listener: ReviewersListener) -> N
 @pytest.mark.parametrize("host", ["[::1]:8080", "a;script-src *", "x y", ""])
 def test_a_name_that_no_policy_can_contain_is_left_out(listener: ReviewersListener, host: str) -> None:
     request = Request({"type": "http", "headers": [(b"host", host.encode())]})
-    assert page_policy(listener.web, request, "rv_a").endswith(f"; frame-src {URL}/reviews/rv_a/ui")
+    assert page_policy(listener.web, request, "rv_a", LOADING).endswith(f"; frame-src {URL}/reviews/rv_a/ui")
     bare = replace(listener.web, url="http://[::1]:8080")
-    assert page_policy(bare, request, "rv_a").endswith("; frame-src 'none'")
+    assert page_policy(bare, request, "rv_a", LOADING).endswith("; frame-src 'none'")
+
+
+async def at_url(listener: ReviewersListener, url: str, *origins: str) -> Review:
+    """A pending review whose UI is a URL."""
+    review = await listener.open_review(server_uis.review(dialect="rich", origins=origins))
+    assert listener.store.attach_ui(review.id, ready_at(review, url), url.encode())
+    return review
+
+
+async def test_a_page_allows_the_rules_origins_until_a_ui_is_read_then_that_of_its_url(
+    listener: ReviewersListener,
+) -> None:
+    two = (PLACE, "https://other.example")
+    own = "{0}/reviews/{1}/ui {2}/reviews/{1}/ui".format("reviews.example.com", "rv_l", URL)
+    ann = await visitor(listener)
+    loading = await listener.open_review(server_uis.review("rv_l", "rich", origins=two))
+    policy = (await ann.get(f"/reviews/{loading.id}")).headers["content-security-policy"]
+    assert policy.endswith(f"; frame-src {own} {' '.join(two)}")
+    assert listener.store.attach_ui(loading.id, ready(loading, PICKER), PICKER)
+    policy = (await ann.get(f"/reviews/{loading.id}")).headers["content-security-policy"]
+    assert policy.endswith(f"; frame-src {own}")
+    review = await at_url(listener, f"{PLACE}/app?x", *two)
+    page = await ann.get(f"/reviews/{review.id}")
+    assert page.headers["content-security-policy"].endswith(f"; frame-src {PLACE}")
+    assert f'data-origin="{PLACE}"' in page.text
+
+
+async def test_a_url_is_described_and_not_served(listener: ReviewersListener) -> None:
+    review = await at_url(listener, f"{PLACE}/app?x", PLACE)
+    ann = await visitor(listener)
+    described = (await ann.get(f"/reviews/{review.id}/ui/description")).json()
+    assert review.ui is not None
+    sha256 = hashlib.sha256(f"{PLACE}/app?x".encode()).hexdigest()
+    assert (f"{PLACE}/app?x", sha256) == (described["src"], described["sha256"])
+    key = listener.store.key()
+    link = write_link(key, review.id, sha256, UiLink("ab" * 16, int(listener.store.wall()) + 30))
+    assert (404, b"") == (
+        (found := await frame(listener, f"/reviews/{review.id}/ui?t={link}")).status_code,
+        found.content,
+    )
+
+
+@pytest.mark.parametrize("url", [URL, "http://reviews.example.com", f"{URL}:8443"])
+async def test_a_url_at_the_pages_own_host_is_not_shown(listener: ReviewersListener, url: str) -> None:
+    review = await at_url(listener, f"{url}/x", url)
+    ann = await visitor(listener)
+    assert 409 == (await ann.get(f"/reviews/{review.id}/ui/description")).status_code
+    policy = (await ann.get(f"/reviews/{review.id}")).headers["content-security-policy"]
+    assert policy.endswith("; frame-src 'none'")
 
 
 async def test_the_script_gets_the_unchanged_request_and_a_new_link_each_time(listener: ReviewersListener) -> None:

@@ -106,6 +106,8 @@ class Bridge {
     this.phase = "starting"; // starting, greeted (SEP-3118: ui/initialize was answered), ready, closed
     this.frame = Object.assign(document.createElement("iframe"), { title: `UI from ${section.dataset.server}`, referrerPolicy: "no-referrer" });
     this.frame.setAttribute("sandbox", "allow-scripts allow-forms"); // forms: else there are no submit events
+    this.frame.setAttribute("credentialless", ""); // a page elsewhere does not learn who opens it
+    this.frame.allow = document.featurePolicy?.allowedFeatures().map((name) => `${name} 'none'`).join("; ") ?? "";
     this.end = new AbortController();
     const { signal } = this.end;
     addEventListener("message", (event) => this.receive(event), { signal });
@@ -368,16 +370,19 @@ async function show(section) {
   }
 }
 
-// In a browser that does not isolate the frame's network, a person decides whether to show the UI.
+// If the frame's network is not isolated, a person decides whether to show the UI.
 function begin() {
   const section = document.querySelector("#ui[data-state=ready]");
   if (!section || section.dataset.begun || page.dataset.state !== "pending") return;
   section.dataset.begun = "yes";
   section.querySelector(".told").textContent = "";
   const version = Number(/Chrome\/(\d+)/.exec(navigator.userAgent)?.[1] ?? 0);
-  if (version >= ISOLATES) return void show(section);
+  const { origin } = section.dataset;
+  if (version >= ISOLATES && !origin) return void show(section);
   const button = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Show the UI" });
-  section.querySelector(".told").textContent = "This browser cannot keep the UI from sending what you enter in it to other places.";
+  section.querySelector(".told").textContent = origin
+    ? `If you show the UI, ${origin} gets the form's text, what you enter in the UI, and your address.`
+    : "This browser cannot keep the UI from sending what you enter in it to other places.";
   section.querySelector(".told").after(button); // below its warning
   button.addEventListener("click", () => {
     button.remove();
