@@ -11,7 +11,7 @@ from samplegate.demo.color_server import BANNER, HTML, LABEL, PICKER, REVISION, 
 from samplegate.protocol.elicitation_schema import Form, field_problems, read_form
 from samplegate.protocol.rawjson import read
 from samplegate.protocol.requests import UiRef, ui_of
-from samplegate.protocol.ui_resources import html_of
+from samplegate.protocol.ui_resources import ui_in
 
 SHOWS: Final = {
     "elicitation": {"form": {}},
@@ -67,4 +67,4 @@ def test_the_form_takes_colors_only(color: str, fits: bool) -> None:
 
 def test_the_ui_is_a_resource_that_the_gate_reads() -> None:
     (answer,) = ColorServer().message({"id": 2, "method": "resources/read", "params": {"uri": PICKER}})
-    assert HTML.encode() == html_of(read(json.dumps(answer["result"]).encode()), PICKER)
+    assert HTML.encode() == ui_in(read(json.dumps(answer["result"]).encode()), PICKER).body
