@@ -56,9 +56,9 @@ from samplegate.protocol.session_state import (
     request_id,
     with_client_id,
 )
-from samplegate.protocol.task_state import Found
+from samplegate.protocol.task_state import GET, Found
 from samplegate.protocol.tasks import NOTIFICATIONS, Tasks
-from samplegate.protocol.tool_results import ToolResults
+from samplegate.protocol.tool_results import TASKS_RESULT, ToolResults
 from samplegate.protocol.ui_resources import UiReads
 
 MAX_BATCH: Final = 1000  # elements
@@ -657,6 +657,9 @@ class Session:
             return self._reads.answered(pending, f)
         if self.exchange.tasks.is_own(pending):
             return self.exchange.tasks.confirmed(pending, f)
+        refused: Effects = []
+        if f.kind == "result" and pending.method in (GET, TASKS_RESULT):
+            f, refused = self.tool_results.of_task(f, pending.method)
         if f.kind == "error":
             held = self.url_errors.arrive(pending, f)
         elif pending.modern:
@@ -671,10 +674,10 @@ class Session:
         if held is None and f.kind == "result":
             held = self.tool_results.arrive(pending, f)
         if held is not None:
-            return held
+            return refused + held
         self.state.inflight.remove(pending)
         f = with_client_id(pending, f)
-        return [ToClient(pending.stream, f.raw, True, frame=f)]
+        return [*refused, ToClient(pending.stream, f.raw, True, frame=f)]
 
     def _server_request(self, stream: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
@@ -706,7 +709,8 @@ class Session:
         if f.method in server_requests.KINDS:
             return [Note("frame.refused", {"side": "server", "fault": "request without an id"})]
         if f.method in NOTIFICATIONS and not self.state.revision:
-            return self.exchange.tasks.notified(stream, f)
+            f, refused = self.tool_results.of_task(f, f.method)
+            return refused + self.exchange.tasks.notified(stream, f)
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
         # the legacy era's notifications/tasks/status asks nothing
         if tasks or f.method == "notifications/tasks":

@@ -17,7 +17,7 @@ from samplegate.protocol.frames import Frame
 from samplegate.protocol.outcomes import Answered, Withdrawn
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ELICITATION, BadRequest, Offer, Origin
-from samplegate.protocol.rounds import Effects, Item, Open, Over, Release, Round, Settled, ToClient, Withdraw
+from samplegate.protocol.rounds import Effects, Item, Note, Open, Over, Release, Round, Settled, ToClient, Withdraw
 from samplegate.protocol.session_state import Pending, SessionState, parsed_size, with_client_id
 
 METADATA: Final = "metadata"
@@ -27,7 +27,9 @@ MAX_RESULT: Final = 4 * 1024 * 1024
 """Bytes of a result that is kept while its question is decided; real ones have some KiB, or pictures."""
 TOO_LARGE: Final = f"refused: the tool result asks the user, and is larger than {MAX_RESULT} bytes (ui_results: police)"
 
+TASKS_RESULT: Final = "tasks/result"
 _TOOLS_CALL: Final = "tools/call"
+_RESULT: Final = "result"
 _OF_RESULTS: Final = frozenset({METADATA})
 _OF_METADATA: Final = frozenset({QUESTION, ANSWER})
 _OF_QUESTIONS: Final = frozenset({"message", "requestedSchema", "ui", "mode"})
@@ -56,7 +58,7 @@ class ToolResults(msgspec.Struct, eq=False):
         state = self.state
         if pending.method != _TOOLS_CALL or not state.policy.polices_results(state.server):
             return None
-        metadata = _asking(f)
+        metadata = _asking(f.object)
         if metadata is None:
             return None
         if len(f.raw) > MAX_RESULT:
@@ -87,6 +89,24 @@ class ToolResults(msgspec.Struct, eq=False):
         pending.round = round.id
         return [Open(round)]
 
+    def of_task(self, f: Frame, method: str) -> tuple[Frame, Effects]:
+        """The frame with the result of a task, whose question gets ``cancel``, and a note of that.
+
+        No rule decides it: a client may read a task's result any number of times, and each would be another question.
+        ``f`` is the response to ``method``, or a notification of a task. Raises Malformed.
+        """
+        if not self.state.policy.polices_results(self.state.server):
+            return f, []
+        is_result = method == TASKS_RESULT
+        result = f.object if is_result else f.object.inner(_RESULT)
+        metadata = None if result is None else _asking(result)
+        if result is None or metadata is None:
+            return f, []
+        cancelled = _answered(result, metadata, b'{"action":"cancel"}')
+        payload = cancelled if is_result else f.object.changed({_RESULT: bytes(cancelled.text)})
+        fault = "a question in a task's result is not decided (ui_results: police)"
+        return f.changed(payload=payload), [Note("question.refused", {"server": self.state.server, "fault": fault})]
+
     def settle(self, settled: Settled, round: str) -> Effects:
         """Pass the result on: as received if the client is to ask its user, otherwise with the answer."""
         held = self.open[round]
@@ -111,15 +131,14 @@ class ToolResults(msgspec.Struct, eq=False):
         return rounds
 
 
-def _asking(f: Frame) -> rawjson.Object | None:
+def _asking(result: rawjson.Object) -> rawjson.Object | None:
     """``metadata`` of a result that asks the user, or that already has an answer; None for every other result.
 
     Raises Malformed for a member that another parser could read as one of these.
     """
-    found = f.object.members
-    if (name := strictjson.resembling(found, _OF_RESULTS)) is not None:
+    if (name := strictjson.resembling(result.members, _OF_RESULTS)) is not None:
         raise Malformed(f"{name[:20]!r} in result resembles {METADATA!r}")
-    metadata = f.object.inner(METADATA)
+    metadata = result.inner(METADATA)
     if metadata is None:
         return None
     if (name := strictjson.resembling(metadata.members, _OF_METADATA)) is not None:
@@ -157,6 +176,9 @@ def _settled(held: HeldResult, release: Release) -> Effects:
     if not (isinstance(outcome, Answered) and outcome.decided_by == "client"):
         metadata = result.object.inner(METADATA)
         assert metadata is not None
-        answered = metadata.changed({QUESTION: None, ANSWER: results.in_tool_result(outcome)})
-        result = result.changed(payload=result.object.changed({METADATA: bytes(answered.text)}))
+        result = result.changed(payload=_answered(result.object, metadata, results.in_tool_result(outcome)))
     return [ToClient(pending.stream, result.raw, True, frame=result)]
+
+
+def _answered(result: rawjson.Object, metadata: rawjson.Object, answer: bytes) -> rawjson.Object:
+    return result.changed({METADATA: bytes(metadata.changed({QUESTION: None, ANSWER: answer}).text)})

@@ -27,6 +27,7 @@ from samplegate.protocol.rounds import (
 from tests.fakes.bridged import Bridge
 from tests.fakes.dialogue import CAPABILITIES, DENY, META, Dialogue, modern, one, request, result, to_client
 from tests.fakes.streams import Streams, asks, bridge, sent
+from tests.fakes.task_dialogue import ALL, TaskDialogue, notified, task
 
 POLICED: Final[dict[str, Any]] = {"servers": {"default": {"ui_results": "police"}}}
 SCHEMA: Final = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
@@ -196,7 +197,7 @@ def test_a_result_without_a_question_passes(metadata: Any) -> None:
 def test_results_of_other_requests_pass() -> None:
     d = Dialogue(DENY, **POLICED)
     d.open_legacy()
-    for method in ("prompts/get", "resources/read", "tools/list", "tasks/result"):
+    for method in ("prompts/get", "resources/read", "tools/list"):
         d.client(request(method, method, name="x", uri="a:b"))
         (passed,) = to_client(d.server(result(method, metadata={"elicitation": QUESTION})))
         assert {"elicitation": QUESTION} == passed["result"]["metadata"]
@@ -379,3 +380,60 @@ def test_a_second_answer_of_the_server_changes_nothing() -> None:
     asked = talk.answer({"elicitation": QUESTION})
     assert [Note("frame.unasked", {"side": "server"})] == talk.answer({"other": 1})
     assert {"elicitationResult": {"action": "cancel"}} == talk.got(talk.done(asked, Denied(Reason.RULE)))["metadata"]
+
+
+class TestTasks:
+    """The result of a task can be read again and again, so that a question in it is cancelled without a decision."""
+
+    ENDS: Final = ["poll", "notification", "legacy"]
+
+    def end(self, way: str, policy: dict[str, Any], **told: Any) -> tuple[list[Effect], Any]:
+        """A task ends with this result. Returns the effects and the result that the client sees."""
+        if way == "legacy":
+            legacy = Dialogue(DENY, **policy)
+            legacy.open_legacy()
+            legacy.client(request(1, "tasks/result", taskId="t1"))
+            out = legacy.server(result(1, content=[], **told))
+            return out, to_client(out)[0].get("result")
+        d = TaskDialogue(DENY, **policy)
+        d.create()
+        ended = {"resultType": "complete", "content": [], **told}
+        if way == "poll":
+            out = d.poll(status="completed", result=ended)
+        else:
+            d.client(modern(9, "subscriptions/listen", ALL, notifications={"taskIds": ["task-1"]}))
+            out = d.server(
+                notified(
+                    **task("task-1", "completed", result=ended), _meta={"io.modelcontextprotocol/subscriptionId": 9}
+                )
+            )
+        (frame,) = to_client(out)
+        return out, frame.get("params", frame.get("result", {})).get("result")
+
+    @pytest.mark.parametrize("way", ENDS)
+    @pytest.mark.parametrize("member", ["elicitation", "elicitationResult"])
+    def test_a_question_is_cancelled_and_noted(self, way: str, member: str) -> None:
+        out, seen = self.end(way, POLICED, metadata={"kept": 1, member: QUESTION}, structuredContent={"b": 2})
+        assert ({"kept": 1, "elicitationResult": {"action": "cancel"}}, {"b": 2}) == (
+            seen["metadata"], seen["structuredContent"],
+        )  # fmt: skip
+        assert ["question.refused"] == [effect.event for effect in out if isinstance(effect, Note)]
+        assert [] == [effect for effect in out if isinstance(effect, Open)]
+
+    @pytest.mark.parametrize("way", ENDS)
+    @pytest.mark.parametrize(
+        ("policy", "metadata"), [(POLICED, {"a": 1}), ({}, {"elicitation": QUESTION}), (POLICED, None)]
+    )
+    def test_every_other_result_passes(self, way: str, policy: dict[str, Any], metadata: Any) -> None:
+        out, seen = self.end(way, policy, metadata=metadata)
+        assert metadata == seen["metadata"]
+        assert [] == [effect for effect in out if isinstance(effect, Note)]
+
+    @pytest.mark.parametrize("way", ["poll", "legacy"])
+    def test_a_result_with_two_readings_ends_the_call(self, way: str) -> None:
+        _, seen = self.end(way, POLICED, Metadata={"elicitation": QUESTION})
+        assert seen is None
+
+    def test_a_result_cannot_pose_as_the_account_of_a_task(self) -> None:
+        _, seen = self.end("legacy", POLICED, taskId="t1", result={}, metadata={"elicitation": QUESTION})
+        assert {"elicitationResult": {"action": "cancel"}} == seen["metadata"]
