@@ -91,7 +91,7 @@ def test_a_person_decides_to_load_it_and_the_gates_button_sends(
     page.goto("about:blank")
     elsewhere.asked.clear()
     review = opened(page, site, f"{elsewhere.url}/app", elsewhere.url)
-    expect(page.locator("#ui")).to_contain_text(f"The server has this part of the page at {elsewhere.url}.")
+    expect(page.locator("#ui")).to_contain_text(f"The server's UI is at {elsewhere.url}.")
     expect(page.locator("#ui-told")).to_contain_text(f"{elsewhere.url} gets the form's text")
     assert [] == elsewhere.asked
     assert [] == faults(page)

@@ -88,7 +88,7 @@ async function reloadList() {
 function swapUi(page) {
   const [ours, theirs] = [document.getElementById("ui"), page.getElementById("ui")];
   if (!ours || !theirs || ours.dataset.state === theirs.dataset.state) return;
-  swap("ui", page);
+  for (const id of ["ui", "ui-facts", "events"]) swap(id, page);
   document.dispatchEvent(new Event("ui-changed"));
 }
 

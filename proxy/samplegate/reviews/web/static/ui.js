@@ -381,7 +381,7 @@ function begin() {
   if (version >= ISOLATES && !origin) return void show(section);
   const button = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Show the UI" });
   section.querySelector(".told").textContent = origin
-    ? `If you show the UI, ${origin} gets the form's text, what you enter in the UI, and your address.`
+    ? `If you show the UI, ${origin} gets the form's text, what you enter in the UI, and your IP address.`
     : "This browser cannot keep the UI from sending what you enter in it to other places.";
   section.querySelector(".told").after(button); // below its warning
   button.addEventListener("click", () => {
