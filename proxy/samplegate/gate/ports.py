@@ -154,9 +154,9 @@ class ReviewPort(Protocol):
         before. Raises Unavailable."""
         ...
 
-    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes) -> Review | None:
+    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes, kept_by: str = "") -> Review | None:
         """Show the server's own UI on the page of a pending review, or that it could not be read. None: the review has
-        ended, and nothing changes. Raises Unavailable."""
+        ended, and nothing changes. ``kept_by``: another review that has the bytes. Raises Unavailable."""
         ...
 
     async def supersede(self, id: str, why: str, *, waiter: str | None = None) -> bool:

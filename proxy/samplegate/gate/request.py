@@ -40,6 +40,8 @@ class ReadUi(msgspec.Struct, frozen=True):
     ui: ReviewUi
     """``ready`` or ``failed``."""
     body: bytes
+    """b"" if the review ``kept_by`` has it."""
+    kept_by: str = ""
 
 
 class PendingRequest(msgspec.Struct, eq=False):
@@ -97,7 +99,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     reviews: dict[str, str] = msgspec.field(default_factory=dict)
     """The ids of the reviews that it opened or joined, by stage and rule, including earlier tries."""
     ui: ReadUi | None = None
-    """The server's own UI that was read, until a review has it."""
+    """The server's own UI that was read in this try."""
     span: RequestSpan | None = None
     """Its span; None if traces are off or it is not sampled."""
     recorded: Record | None = None

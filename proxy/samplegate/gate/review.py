@@ -298,7 +298,7 @@ async def _earlier(
     if found is None and await _port(pending).supersede(own, server_ui.why_over(pending)):
         del pending.reviews[key]  # another review opens
     elif found is not None and create.shown(found):
-        server_ui.forget(pending)
+        server_ui.forget(pending, found.id)
     return found, reading
 
 

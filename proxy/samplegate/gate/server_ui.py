@@ -24,9 +24,9 @@ Find = Callable[[str], Awaitable[Review | None]]
 
 
 async def read(pending: PendingRequest, wanted: ReviewUi, seconds: float | None = None) -> ReadUi:
-    """Read the UI from the server, once for each review of this try. It fails after ``seconds``."""
+    """Read the UI from the server, once in this try. It fails after ``seconds``."""
     assert pending.ports.read_ui is not None
-    if pending.ui is None:
+    if pending.ui is None or not _is_same(pending.ui.ui, wanted):
         found, problem = None, "the server did not answer before the end of this try"
         with anyio.move_on_after(seconds):
             try:
@@ -42,9 +42,15 @@ async def read(pending: PendingRequest, wanted: ReviewUi, seconds: float | None 
     return pending.ui
 
 
-def forget(pending: PendingRequest) -> None:
+def _is_same(read: ReviewUi, wanted: ReviewUi) -> bool:
+    """Whether another rule of the try wants the UI that was read."""
+    return (read.uri, read.dialect, read.origins) == (wanted.uri, wanted.dialect, wanted.origins)
+
+
+def forget(pending: PendingRequest, review: str) -> None:
     """Free the bytes of the UI, because the review has them and the request may wait for days."""
-    pending.ui = None
+    if pending.ui is not None and pending.ui.body:
+        pending.ui = ReadUi(pending.ui.ui, b"", review)
 
 
 def why_over(pending: PendingRequest) -> str:
@@ -79,11 +85,11 @@ async def wait_showing(
         try:
             other = await find_shown(pending, review, find)
             if other is None:
-                await reviews.show_ui(review, found.ui, found.body)
-                forget(pending)
+                await reviews.show_ui(review, found.ui, found.body, found.kept_by)
+                forget(pending, review.id)
             else:
                 earlier.append(other)
-                forget(pending)
+                forget(pending, other.id)
                 why = f"replaced by review {other.id}, which shows the same UI"
                 try:
                     await reviews.supersede(review.id, why, waiter=review.waiter)

@@ -264,7 +264,7 @@ class _Actor:
         """Always succeeds, because there is no other process."""
         return True
 
-    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes) -> Review | None:
+    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes, kept_by: str = "") -> Review | None:
         """None: a test has no page."""
         return None
 

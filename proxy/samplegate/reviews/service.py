@@ -209,11 +209,16 @@ class ReviewService:
         )
         return fresh
 
-    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes) -> Review | None:
+    async def show_ui(self, review: Review, ui: ReviewUi, body: bytes, kept_by: str = "") -> Review | None:
         """Add the server's UI, ready or failed, to a review that is still pending; None if it has ended meanwhile.
 
-        Raises Unavailable. See ``ReviewTransactions.attach_ui``.
+        ``kept_by``: another review that has the bytes. Raises Unavailable. See ``ReviewTransactions.attach_ui``.
         """
+        if kept_by:
+            kept = await self.store.read(lambda store: store.ui_body(kept_by))
+            if kept is None:
+                raise Unavailable(f"review {kept_by} no longer has the UI")
+            body = kept
         return await self.store.write(lambda store: store.attach_ui(review.id, ui, body))
 
     async def wait(

@@ -287,8 +287,9 @@ class TestShown:
         assert isinstance(await run(gate, (d, round), looks), Answered)
         assert [b""] == held
 
-    async def test_a_second_rule_of_a_try_reads_it_again(self) -> None:
-        ui = Ui()
+    @pytest.mark.parametrize(("gives", "state"), [(HTML, "ready"), ("no", "failed")])
+    async def test_a_second_rule_of_a_try_shows_what_was_read(self, gives: bytes | str, state: str) -> None:
+        ui = Ui(gives, OTHER)
         gate = ReviewedGate(read_ui=ui)
         rules = [{**SHOW, "timeout": "5s", "on_timeout": "next"}, {**SHOW, "name": "second", "reviewer": "lead"}]
         asked = pushed(
@@ -297,8 +298,23 @@ class TestShown:
             params=NAMED,
             policy={**POLICY, "reviewers": {"ops": {"timeout": "15m"}, "lead": {"timeout": "15m"}}},
         )
-        leads = lambda review: is_ready(review) and review.reviewer == "lead"  # noqa: E731
+        leads = lambda review: review.ui.state == state and review.reviewer == "lead"  # noqa: E731
         assert isinstance(await run(gate, asked, decides(gate, leads)), Answered)
+        assert 1 == len(ui.reads)
+        first, second = reviews(gate)
+        assert gate.store.ui_body(first.id) == gate.store.ui_body(second.id) == (HTML if gives == HTML else None)
+
+    async def test_a_second_rule_with_other_origins_reads_it_again(self) -> None:
+        ui = Ui("the rule names no ui_origins", at(f"{PLACE}/a"))
+        gate = ReviewedGate(read_ui=ui)
+        rules = [{**SHOW, "timeout": "5s", "on_timeout": "next"}, {**BY_URL, "name": "second", "reviewer": "lead"}]
+        asked = pushed(
+            *rules,
+            method="elicitation/create",
+            params=NAMED,
+            policy={**POLICY, "reviewers": {"ops": {"timeout": "15m"}, "lead": {"timeout": "15m"}}},
+        )
+        assert isinstance(await run(gate, asked, decides(gate)), Answered)
         assert 2 == len(ui.reads)
 
 

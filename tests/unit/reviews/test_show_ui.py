@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from samplegate.errors import Unavailable
 from samplegate.reviews.review import Verdict
@@ -52,3 +53,15 @@ async def test_a_store_that_fails_is_unavailable() -> None:
     store.fault = "locked"
     with pytest.raises(Unavailable, match="locked"):
         await reviews.show_ui(review, READY, APP)
+
+
+async def test_a_second_review_gets_the_bytes_that_the_first_one_keeps() -> None:
+    store = MemoryReviews()
+    reviews = service(store)
+    first = await reviews.open(form(ui=LOADING), announce=False)
+    second = store.reviews["rv_second"] = replace(first, id="rv_second")
+    with pytest.raises(Unavailable, match=f"review {first.id} no longer has the UI"):
+        await reviews.show_ui(second, READY, b"", kept_by=first.id)
+    await reviews.show_ui(first, READY, APP)
+    assert await reviews.show_ui(second, READY, b"", kept_by=first.id)
+    assert APP == store.ui_body(second.id)
