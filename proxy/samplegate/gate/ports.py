@@ -159,9 +159,13 @@ class ReviewPort(Protocol):
         ended, and nothing changes. ``kept_by``: another review that has the bytes. Raises Unavailable."""
         ...
 
-    async def supersede(self, id: str, why: str, *, waiter: str | None = None) -> bool:
-        """End a review in favor of another one: withdraw it if it is pending. False if it has ended without a verdict,
-        its verdict was used, or another request than ``waiter`` has it. Raises Unavailable."""
+    async def supersede(self, id: str, why: str, *, waiter: str | None = None, now: str = "") -> bool:
+        """End a review in favor of another one: withdraw it if it is pending. One that another request than ``waiter``
+        has is left to it.
+
+        False, so that no other one opens: it has ended without a verdict, its verdict was used, or another request has
+        it with the UI that the server has ``now`` (a lookup). Raises Unavailable.
+        """
         ...
 
     async def give_back(self, review: Review) -> None:

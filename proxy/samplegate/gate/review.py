@@ -295,7 +295,8 @@ async def _earlier(
     await server_ui.read(pending, wanted.ui, seconds)  # a reviewer may decide on the form meanwhile
     reading = pending.ports.clock() - began
     found = await server_ui.find_shown(pending, wanted, find_by) or await find_by(wanted.lookup)
-    if found is None and await _port(pending).supersede(own, server_ui.why_over(pending)):
+    why, now = server_ui.why_over(pending), server_ui.lookup_now(pending, wanted)
+    if found is None and await _port(pending).supersede(own, why, now=now):
         del pending.reviews[key]  # another review opens
     elif found is not None and create.shown(found):
         server_ui.forget(pending, found.id)

@@ -59,12 +59,18 @@ def why_over(pending: PendingRequest) -> str:
     return f"the server's UI can no longer be read: {problem}" if problem else CHANGED
 
 
+def lookup_now(pending: PendingRequest, wanted: Review) -> str:
+    """The lookup of a review that shows the UI which was read."""
+    read = pending.ui
+    return wanted.digest if read is None or read.ui.state == "failed" else lookup_with_ui(wanted.digest, read.ui)
+
+
 async def find_shown(pending: PendingRequest, wanted: Review, find: Find) -> Review | None:
     """An earlier review of the request that shows the UI which the server has now. Raises Unavailable."""
     if wanted.ui is None:
         return None
     ui = (await read(pending, wanted.ui)).ui
-    return await find(lookup_with_ui(wanted.digest, ui)) if ui.state == "ready" else None
+    return await find(lookup_now(pending, wanted)) if ui.state == "ready" else None
 
 
 async def wait_showing(

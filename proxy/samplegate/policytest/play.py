@@ -268,7 +268,7 @@ class _Actor:
         """None: a test has no page."""
         return None
 
-    async def supersede(self, id: str, why: str, *, waiter: str | None = None) -> bool:
+    async def supersede(self, id: str, why: str, *, waiter: str | None = None, now: str = "") -> bool:
         """False, because no test shows a UI that could change."""
         return False
 

@@ -514,7 +514,8 @@ class TestPutOff:
 
     @pytest.mark.parametrize("again", [HTML, OTHER, "gone"])
     async def test_another_request_that_has_joined_the_review_keeps_it(self, again: bytes | str) -> None:
-        """Two identical calls: the second joins the review of the first, which comes back meanwhile."""
+        """Two identical calls: the second joins the review of the first, which comes back meanwhile. With other bytes,
+        another review opens for the first."""
         ui = Ui(HTML)
         gate = ReviewedGate(read_ui=ui)
         first, second = self.call(gate), self.call(gate)
@@ -524,12 +525,22 @@ class TestPutOff:
         async def comes_back() -> None:
             await until(gate, lambda one: one.state == "withdrawn")  # that of the second, which joins the other
             ui.gives = [again]
-            outcomes.append(await gate.ports.gate(first.d).run(first.round))
+            async with anyio.create_task_group() as group:
+                group.start_soon(retries)
+                if again != HTML:
+                    await decides(
+                        gate, lambda one: getattr(one.ui, "state", "") != "loading" and create.shown(one) != sha(HTML)
+                    )()
             await decides(gate, lambda one: one.state == "pending" and create.shown(one) == sha(HTML))()
+
+        async def retries() -> None:
+            outcomes.append(await gate.ports.gate(first.d).run(first.round))
 
         release = await self.end(second, comes_back)
         assert isinstance(release.outcome, Answered), told(gate, reviews(gate)[0])
         assert "answered" == reviews(gate)[0].state
+        (retried,) = outcomes[0].releases.values()
+        assert (Unanswered if again == HTML else Answered) is type(retried.outcome)
 
     @pytest.mark.parametrize("again", [HTML, OTHER, "gone"])
     async def test_a_verdict_on_the_form_alone_counts_while_the_retry_reads(self, again: bytes | str) -> None:
@@ -739,7 +750,7 @@ class TestLate:
         first = await self.ended(gate)
         await decides(gate)()
 
-        async def fails(id: str, why: str, *, waiter: str | None = None) -> bool:
+        async def fails(id: str, why: str, *, waiter: str | None = None, now: str = "") -> bool:
             raise Unavailable("disk full")
 
         gate.service.supersede = fails  # type: ignore[method-assign]
@@ -827,9 +838,11 @@ class TestSuperseded:
         [
             ("pending", True),
             ("pending, lease over", True),
-            ("pending, of another", False),
+            ("pending, of another", True),
+            ("pending, of another with the same UI", False),
             ("decided", True),
-            ("decided, of another", False),
+            ("decided, of another", True),
+            ("decided, of another with the same UI", False),
             ("pending, of this one", True),
             ("used", False),
             ("expired", False),
@@ -845,9 +858,10 @@ class TestSuperseded:
         before = gate.store.reviews[review.id]
         id = "rv_none" if case == "unknown" else review.id
         waiter = OURS if case.endswith("of this one") else None
-        assert wanted is await gate.service.supersede(id, "why", waiter=waiter)
+        now = before.lookup if case.endswith("same UI") else "sha256:other"
+        assert wanted is await gate.service.supersede(id, "why", waiter=waiter, now=now)
         after = gate.store.reviews[review.id]
-        if wanted and case.startswith("pending"):
+        if wanted and case.startswith("pending") and "another" not in case:
             assert ("withdrawn", ("withdrawn", "why")) == (after.state, told(gate, review)[-1])
         else:
             assert before == after
@@ -868,7 +882,7 @@ def _put(gate: ReviewedGate, review: Review, case: str) -> None:
         review = replace(review, used_by="d", used=now)
     elif case.endswith("of this one"):
         review = replace(review, waiter=OURS, held_until=now + LEASE)
-    elif case.endswith("of another"):
+    elif "of another" in case:
         review = replace(review, waiter="w" * 56, held_until=now + LEASE)
     elif case.endswith("lease over"):
         review = replace(review, waiter="w" * 56, held_until=now - 1)
