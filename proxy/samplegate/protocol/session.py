@@ -496,6 +496,9 @@ class Session:
         if push is not None:
             identity = push.calls[0].identity if push.calls else self.state.identity
             return self._reads.begin(token, uri, None, identity, now)
+        embedded = self.tool_results.resource(round, uri)
+        if embedded is not None:
+            return [ResourceRead(token, embedded, "")]
         pending, task = self._call_of(round), self.exchange.tasks.open.get(round)
         if pending is not None:
             meta = (rawjson.lookup(pending.params, META) or b"{}") if pending.modern else None

@@ -8,6 +8,7 @@ interpretation: RICH describes the question only (``WebMCP-org/mcp-ui-webmcp``, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -25,6 +26,8 @@ QUESTION: Final = "elicitation"
 ANSWER: Final = "elicitationResult"
 MAX_RESULT: Final = 4 * 1024 * 1024
 """Bytes of a result that is kept while its question is decided; real ones have some KiB, or pictures."""
+MAX_CONTENT: Final = 64
+"""Parts of a result in which the UI is looked for."""
 TOO_LARGE: Final = f"refused: the tool result asks the user, and is larger than {MAX_RESULT} bytes (ui_results: police)"
 
 TASKS_RESULT: Final = "tasks/result"
@@ -120,6 +123,15 @@ class ToolResults(msgspec.Struct, eq=False):
         held = self.open.get(round)
         return None if held is None else held.pending
 
+    def resource(self, round: str, uri: str) -> rawjson.Object | None:
+        """The resource with this URI in a held result, as a result of ``resources/read``; None without exactly one."""
+        held = self.open.get(round)
+        try:
+            found = [] if held is None else list(_embedded(held.result.object, uri))
+        except Malformed:
+            return None
+        return rawjson.read(rawjson.object_of({"contents": b"[%s]" % found[0]})) if len(found) == 1 else None
+
     def cancelled(self, round: str) -> Effects | None:
         """Withdraw the round of a cancelled call; None if the round is not one of these."""
         return None if self.open.pop(round, None) is None else [Withdraw(round)]
@@ -144,6 +156,15 @@ def _asking(result: rawjson.Object) -> rawjson.Object | None:
     if (name := strictjson.resembling(metadata.members, _OF_METADATA)) is not None:
         raise Malformed(f"{name[:20]!r} in the result's metadata could be read as another member")
     return metadata if any(metadata.raw(name) not in (None, b"null") for name in _OF_METADATA) else None
+
+
+def _embedded(result: rawjson.Object, uri: str) -> Iterator[bytes]:
+    """The embedded resources with this URI, raw JSON. Raises Malformed."""
+    content = result.raw("content")
+    for raw in [] if content is None else rawjson.elements(content, MAX_CONTENT):
+        resource = rawjson.read(raw).raw("resource")
+        if resource is not None and rawjson.string(rawjson.lookup(bytes(resource), "uri")) == uri:
+            yield bytes(resource)
 
 
 def _item(metadata: rawjson.Object, origin: Origin) -> Item:

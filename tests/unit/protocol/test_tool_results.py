@@ -24,6 +24,7 @@ from samplegate.protocol.rounds import (
     ToServer,
     Withdraw,
 )
+from samplegate.protocol.ui_resources import ui_in
 from tests.fakes.bridged import Bridge
 from tests.fakes.dialogue import CAPABILITIES, DENY, META, Dialogue, modern, one, request, result, to_client
 from tests.fakes.streams import Streams, asks, bridge, sent
@@ -344,6 +345,42 @@ def test_the_gate_reads_the_ui_from_the_server_of_the_result(client: str, server
     assert (server == "modern") == ("_meta" in read["params"])
     out = talk.d.server(result(read["id"], contents=[], **({"resultType": "complete"} if server == "modern" else {})))
     assert "t1" == one(out, ResourceRead).token
+
+
+PART: Final = {"uri": UI["uri"], "mimeType": "text/html;profile=mcp-app", "text": "<p>"}
+
+
+@both
+def test_a_ui_in_the_result_itself_is_not_read_again(client: str, server: str) -> None:
+    """As servers of mcp-ui write it."""
+    talk = Talk(client, server)
+    parts = [{"type": "text", "text": "x"}, {"type": "resource", "resource": PART}]
+    round = one(talk.answer({"elicitation": QUESTION}, content=parts), Open).round
+    read = one(talk.d.session.read_resource("t1", round.id, UI["uri"], 0.0), ResourceRead)
+    assert read.result is not None
+    assert ("t1", b"<p>", "") == (read.token, ui_in(read.result, "ui://default/picker").body, read.fault)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        5,
+        [5],
+        [],
+        [{"type": "resource"}],
+        [{"type": "resource", "resource": 5}],
+        [{"type": "resource", "resource": {**PART, "uri": "ui://default/other"}}],
+        [{"type": "resource", "resource": PART}] * 2,
+        [{"type": "text", "text": "x"}] * 65,
+    ],
+    ids=lambda content: str(content)[:40],
+)
+def test_a_result_without_exactly_one_such_resource_leaves_the_read_to_the_server(content: Any) -> None:
+    talk = Talk("legacy", "legacy")
+    round = one(talk.answer({"elicitation": QUESTION}, content=content), Open).round
+    (read,) = sent(talk.d.session.read_resource("t1", round.id, UI["uri"], 0.0))
+    assert "resources/read" == read["method"]
 
 
 def test_a_result_that_is_too_large_to_be_kept_fails_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
