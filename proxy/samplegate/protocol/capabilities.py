@@ -112,9 +112,11 @@ def _elicitation(text: bytes, client: ClientCapabilities, offer: Offer, revision
     url = offer.url and has_modes(revision)
     if not (offer.form or url) or not has_elicitation(revision):
         return splice(text, ("elicitation",), None)
-    if (client.form, client.url) == (offer.form, url):
+    # SEP-3118 asks servers to look for `form`, so that `{}` does not do
+    named = not offer.ui or _object(_object(text, "elicitation") or b"{}", "form") is not None
+    if named and (client.form, client.url) == (offer.form, url):
         return text
-    if not has_modes(revision):
+    if not has_modes(revision) and not offer.ui:
         return splice(text, ("elicitation",), b"{}")
     parts = [b'"form":{}'] * offer.form + [b'"url":{}'] * url
     return splice(text, ("elicitation",), b"{" + b",".join(parts) + b"}")

@@ -245,6 +245,15 @@ def rewritten(value: Any, offer: Offer, **more: Any) -> Any:
 
 
 class TestRewritten:
+    @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN[0]])
+    @pytest.mark.parametrize("client", [{}, {"form": None}, {"form": {"own": 1}}])
+    def test_forms_are_declared_by_name_where_a_ui_is(self, revision: str, client: dict[str, Any]) -> None:
+        """Servers of SEP-3118 look for ``elicitation.form``; many clients declare ``elicitation: {}``."""
+        text = json.dumps({"elicitation": client}).encode()
+        seen = capabilities.rewrite(text, capabilities.declared_by(text), OFFERED, revision)
+        assert (client if client.get("form") else {"form": {}}) == json.loads(seen)["elicitation"]
+        assert text == capabilities.rewrite(text, capabilities.declared_by(text), WITHOUT, revision)
+
     @pytest.mark.parametrize(
         ("client", "wanted"),
         [
@@ -263,7 +272,7 @@ class TestRewritten:
         ],
     )
     def test_what_is_offered_is_added_to_the_clients_own(self, client: Any, wanted: Any) -> None:
-        assert {"elicitation": {}, "extensions": wanted} == rewritten({"elicitation": {}, **client}, OFFERED)
+        assert {"elicitation": {"form": {}}, "extensions": wanted} == rewritten({"elicitation": {}, **client}, OFFERED)
 
     def test_the_tasks_extension_goes_and_the_ui_stays(self) -> None:
         client = {"elicitation": {}, "extensions": {TASKS: {}, UI: {"mimeTypes": [MIME]}}}
@@ -292,7 +301,10 @@ class TestRewritten:
     @pytest.mark.parametrize(
         ("text", "offer"),
         [
-            (b'{"elicitation": {} , "extensions":{"%s":{ "mimeTypes":[] , "elicitation": {"x":1.0}}}}', OFFERED),
+            (
+                b'{"elicitation": {"form" :{}} , "extensions":{"%s":{ "mimeTypes":[] , "elicitation": {"x":1.0}}}}',
+                OFFERED,
+            ),
             (b'{"elicitation": {} , "extensions":{"%s":{ "mimeTypes":[] }}}', WITHOUT),
             (b'{"elicitation": {} , "extensions":{"%s": true }}', WITHOUT),
         ],
