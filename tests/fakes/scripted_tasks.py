@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,10 +38,19 @@ class Reached:
 
     client: TaskClient
     log: Path
+    before: int = 0
+    """The lines of the log that count no more."""
+
+    def anew(self) -> Reached:
+        """The same, with nothing received so far."""
+        self.client.told.clear()
+        return replace(self, before=len(self._lines()))
 
     def received(self, method: str) -> list[dict[str, Any]]:
-        lines = self.log.read_text("utf-8").splitlines() if self.log.exists() else []
-        return [frame for frame in map(json.loads, lines) if frame.get("method") == method]
+        return [frame for frame in map(json.loads, self._lines()[self.before :]) if frame.get("method") == method]
+
+    def _lines(self) -> list[str]:
+        return self.log.read_text("utf-8").splitlines() if self.log.exists() else []
 
     def answered(self) -> Counter[str]:
         """How often the server received an answer for each key."""

@@ -24,6 +24,14 @@ from tests.fakes.reviewers_listener import OPS, ReviewersListener
 from tests.fakes.system_programs import program
 
 ARGUMENTS: Final = ("--disable-dev-shm-usage", "--disable-gpu", "--font-render-hinting=none")
+NOT_LOADED: Final = (
+    # the address bar's list of suggestions: for each window a page, with ten times the CPU time of the page under test
+    "WebUIOmniboxPopup,WebUIOmniboxAimPopup,"
+    # what Playwright turns off: of two lists, only the last one counts
+    "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,"
+    "LensOverlay,MediaRouter,PaintHolding,ThirdPartyStoragePartitioning,AvoidCorsURLLoaderRestartOnRedirect,"
+    "OptimizationHints,NetworkTimeServiceQuerying,AimEnabled,PreconnectToSearch"
+)
 SECONDS: Final = 10.0
 LINKS: Final = b"s" * 32
 """The secret of one-use links."""
@@ -124,7 +132,9 @@ def site(_site: Site) -> Site:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """For one module's tests: while it is open its event loop runs in this thread, and no test that awaits could."""
-    arguments = [*ARGUMENTS, "--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [*ARGUMENTS]
+    arguments = [*ARGUMENTS, f"--disable-features={NOT_LOADED}"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        arguments.append("--no-sandbox")
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=program("chromium"), args=arguments)
         yield found

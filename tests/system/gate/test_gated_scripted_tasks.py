@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from functools import cache
 from time import sleep
 from typing import Any, Final, TypeAlias
 
@@ -20,12 +20,23 @@ UNABLE: Final[Frame] = {}
 """The capabilities of a client that can be asked nothing."""
 
 
-@pytest.fixture(params=WAYS, ids="-".join)
-def reach(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reach]:
-    """Reaches the server through a gate with the policy that it is given."""
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
+def gates(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reach]:
+    """Reaches the server through the one gate with the policy that it is given."""
     through, kind = request.param
     with ExitStack() as started:
-        yield lambda policy: started.enter_context(reached(kind, through, tmp_path, policy))
+
+        @cache
+        def reach(policy: str) -> Reached:
+            return started.enter_context(reached(kind, through, tmp_path_factory.mktemp(through), policy))
+
+        yield reach
+
+
+@pytest.fixture
+def reach(gates: Reach) -> Reach:
+    """The same, with nothing received so far. What other tests left at the server are other tasks."""
+    return lambda policy: gates(policy).anew()
 
 
 def created(at: Reached, tool: str, **arguments: Any) -> str:
