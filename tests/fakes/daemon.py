@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
+from samplegate.server.watch import CLOCK_LAG
+from tests.fakes.forked import Forked, Forks, forks
 from tests.paths import PROGRAMS, ROOT
 
 BOUND: Final = 60.0
@@ -46,10 +50,58 @@ def asking(eras: str) -> list[str]:
     return [sys.executable, ASKING, eras]
 
 
+class Child:
+    """A forked process, with the part of ``asyncio.subprocess.Process`` that tests use."""
+
+    def __init__(self, forked: Forked, stderr: asyncio.StreamReader) -> None:
+        self.pid, self.stderr = forked.pid, stderr
+        self.returncode: int | None = None
+        self._forked, self._over = forked, asyncio.Event()
+        asyncio.get_running_loop().add_reader(forked.news(), self._hear)
+
+    @classmethod
+    async def start(cls, *arguments: str, cwd: Path, env: Mapping[str, str], limit: int) -> Child:
+        """Start a gate. The files that were just written must be older than it, or it would reload them."""
+        await asyncio.sleep(2 * CLOCK_LAG)
+        forked = await asyncio.to_thread(gates().start, *arguments, cwd=cwd, env=env)
+        forked.stdin.close()
+        forked.stdout.close()
+        loop, stderr = asyncio.get_running_loop(), asyncio.StreamReader(limit)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stderr), forked.stderr)
+        return cls(forked, stderr)
+
+    def _hear(self) -> None:
+        news = self._forked.news()
+        self.returncode = self._forked.hear()
+        if self.returncode is not None:
+            asyncio.get_running_loop().remove_reader(news)
+            self._over.set()
+
+    async def wait(self) -> int:
+        await self._over.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def gates() -> Forks:
+    """The process that gates are forked from, until this one ends."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(forks("tests.fakes.programs.gates"))
+
+
 class Gate:
     """A running daemon."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Child) -> None:
         self.process = process
         self.lines: list[str] = []
         self.url = self.admin = self.reviews = ""
@@ -105,17 +157,23 @@ async def serving(
     env: Mapping[str, str] | None = None,
     admin: bool = True,
     program: Sequence[str] = ("-m", "samplegate"),
+    forked: bool = False,
 ) -> AsyncIterator[Gate]:
     """A daemon on free ports, with its state in ``folder``, that ends with the block. ``program`` is the command line
-    before ``serve``."""
+    before ``serve``. If it is ``forked``, its modules are imported already, which takes most of the CPU time of a
+    start; otherwise it starts as users start it."""
     listen = ["--listen", "127.0.0.1:0", "--state", str(folder / "state")] + (
         ["--admin-listen", "127.0.0.1:0"] if admin else []
     )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *program, "serve", *listen, *arguments,
-        stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL, cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_DRAIN_DELAY": "0", **(env or {})},
-        limit=2**24,
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_DRAIN_DELAY": "0", **(env or {})}
+    words = (*program, "serve", *listen, *arguments)
+    process = (
+        await Child.start(*words, cwd=folder, env=environment, limit=2**24)
+        if forked
+        else await asyncio.create_subprocess_exec(
+            sys.executable, *words,
+            stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL, cwd=folder, env=environment, limit=2**24,
+        )
     )  # fmt: skip
     gate = Gate(process)
     try:

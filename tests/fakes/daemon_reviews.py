@@ -63,10 +63,17 @@ def settings(
 
 @asynccontextmanager
 async def daemon(
-    folder: Path, eras: str = "legacy+modern", *, program: Sequence[str] = ("-m", "samplegate"), **wanted: Any
+    folder: Path,
+    eras: str = "legacy+modern",
+    *,
+    program: Sequence[str] = ("-m", "samplegate"),
+    forked: bool | None = None,
+    **wanted: Any,
 ) -> AsyncIterator[Gate]:
-    """A daemon with a reviewers' page in front of a server of these protocol versions."""
-    async with serving(folder, *settings(folder, **wanted), "--", *asking(eras), program=program) as gate:
+    """A daemon with a reviewers' page in front of a server of these protocol versions. It is forked if its
+    program can be."""
+    words = (*settings(folder, **wanted), "--", *asking(eras))
+    async with serving(folder, *words, program=program, forked=program[0] in ("-m", "-c") if forked is None else forked) as gate:
         await gate.said("reviews on")
         yield gate
 

@@ -78,6 +78,17 @@ class Forked:
         """Send SIGTERM, unless the process has ended."""
         self._send(signal.SIGTERM)
 
+    def news(self) -> int:
+        """The descriptor that is readable when there is something to ``hear``."""
+        return self._news.fileno()
+
+    def hear(self) -> int | None:
+        """Read what is there to hear, and return the exit code if the process has ended. Nothing follows it."""
+        self._learn(self._told())
+        if self.returncode is not None:
+            self._news.close()
+        return self.returncode
+
     def _send(self, number: signal.Signals) -> None:
         if self.returncode is None and not select.select([self._news], [], [], 0)[0]:
             os.kill(self.pid, number)

@@ -86,7 +86,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Revi
     told = json.loads((folder / "settings.yaml").read_text())
     callers = [{"name": name, "sha256": hashlib.sha256(token(name).encode()).hexdigest()} for name in CALLERS]
     (folder / "settings.yaml").write_text(json.dumps({**told, "watch": False, "callers": {"tokens": callers}}))
-    async with serving(folder, *arguments, "--", *asking("modern")) as gate:
+    async with serving(folder, *arguments, "--", *asking("modern"), forked=True) as gate:
         await gate.said("reviews on")
         async with client(gate, token=token("ann")) as c, people(gate) as person:
             await warm(c, person)
@@ -213,13 +213,13 @@ async def test_another_daemon_releases_the_answer_that_a_killed_one_had_paid_for
     line = [*settings(tmp_path, policy=policy, patience=PATIENCE)]
     line += ["--", *asking("modern")]
     env = short_leases(tmp_path)
-    async with serving(tmp_path, *line, env=env) as gate:
+    async with serving(tmp_path, *line, env=env, forked=True) as gate:
         await gate.said("reviews on")
         async with client(gate) as c, people(gate) as person:
             await warm(c, person)
             state = await put_off(c)
         await gate.end(signal.SIGKILL)
-    async with serving(tmp_path, *line, env=env) as gate, client(gate) as c:
+    async with serving(tmp_path, *line, env=env, forked=True) as gate, client(gate) as c:
         await gate.said("reviews on")
         async with people(gate) as person:
             assert FOREIGN == (await retry(c, 2, state))["error"]["message"]

@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(150)]
 async def test_the_same_request_joins_the_review_of_a_process_that_was_killed(tmp_path: Path) -> None:
     wanted = (*settings(tmp_path), "--", *asking("legacy+modern"))
     async with (
-        serving(tmp_path, *wanted) as killed,
-        serving(tmp_path, *wanted) as other,
+        serving(tmp_path, *wanted, forked=True) as killed,
+        serving(tmp_path, *wanted, forked=True) as other,
         client(killed) as c,
         client(other) as d,
     ):

@@ -50,7 +50,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Revi
     (folder / "settings.yaml").write_text(
         json.dumps({**json.loads((folder / "settings.yaml").read_text()), "watch": False})
     )
-    async with serving(folder, *line, "--", *asking("legacy+modern")) as gate:
+    async with serving(folder, *line, "--", *asking("legacy+modern"), forked=True) as gate:
         await gate.said("reviews on")
         yield ReviewDaemon(folder, gate)
 

@@ -96,7 +96,7 @@ async def test_each_service_gets_its_message_and_pagerduty_the_end(tmp_path: Pat
         command, *args = asking("modern")
         servers = {name: {"command": command, "args": args} for name in SERVERS}
         more: dict[str, Any] = {"webhook_networks": ["127.0.0.1/32"], "reviews_url": PAGE, "servers": servers}
-        gate = await stack.enter_async_context(serving(tmp_path, *settings(tmp_path, policy=told, **more)))
+        gate = await stack.enter_async_context(serving(tmp_path, *settings(tmp_path, policy=told, **more), forked=True))
         await gate.said("reviews on")
         ana = await stack.enter_async_context(people(gate))
         calls = []

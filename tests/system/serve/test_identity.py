@@ -77,7 +77,7 @@ def outcome(frame: dict[str, Any]) -> Any:
 async def test_each_call_is_decided_by_the_token_that_came_with_it(tmp_path: Path, front: str, back: str) -> None:
     write(tmp_path)
     outcomes = []
-    async with serving(tmp_path, "--settings", "s.yaml") as gate:
+    async with serving(tmp_path, "--settings", "s.yaml", forked=True) as gate:
         options: dict[str, Any] = {"capabilities": {"elicitation": {"form": {}}}}
         async with (
             client(gate, f"/servers/{back}/mcp", token=minted(), **options) as ann,

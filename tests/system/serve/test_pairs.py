@@ -67,14 +67,14 @@ async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     }
     (behind / "policy.yaml").write_text(json.dumps({"version": 1, "rules": [FORWARD]}))
     (behind / "serve.yaml").write_text(json.dumps({"policy": "policy.yaml", "servers": commands}))
-    async with serving(behind, "--settings", "serve.yaml") as inner:
+    async with serving(behind, "--settings", "serve.yaml", forked=True) as inner:
         servers: dict[str, Any] = {}
         for key in RULES:
             for eras, command in commands.items():
                 servers[f"{key}-{eras}-stdio"] = command
                 servers[f"{key}-{eras}-http"] = {"url": f"{inner.url}/servers/{eras}/mcp"}
         arguments = settings(folder, policy=json.dumps(POLICY), servers=servers)
-        async with serving(folder, *arguments) as outer:
+        async with serving(folder, *arguments, forked=True) as outer:
             await outer.said("reviews on")
             yield outer
 

@@ -45,7 +45,7 @@ async def test_the_gate_reads_the_ui_and_the_server_gets_the_answer(tmp_path: Pa
         policy=RECIPE.with_suffix(".yaml").read_text("utf-8"),
         servers={"releases": {"command": sys.executable, "args": ["releases.py"]}},
     )
-    async with serving(tmp_path, *arguments) as gate:
+    async with serving(tmp_path, *arguments, forked=True) as gate:
         await gate.said("reviews on")
         async with people(gate) as ana, client(gate) as c:
             if era == "legacy":

@@ -232,7 +232,7 @@ async def test_processes_that_start_after_a_reload_do_not_have_what_it_withholds
     settings = write(tmp_path, servers=servers, watch=False)
     env = {"GATE_TEST_KEY": "sk-1", "GATE_TEST_OWN": "o"}
     found = []
-    async with serving(tmp_path, "--settings", str(settings), env=env) as gate:
+    async with serving(tmp_path, "--settings", str(settings), env=env, forked=True) as gate:
         for policy in (POLICY, POLICY | MODEL):
             write(tmp_path, policy, servers=servers, watch=False)
             before = len(gate.lines)
@@ -255,13 +255,13 @@ async def test_a_round_that_a_client_took_along_goes_on_at_another_gate_of_the_s
         folder.mkdir()
         (folder / "seal").write_text("k" * 64 + "\n")
     behind = write(folders[0], FORWARD, servers={"one": process})
-    async with serving(folders[0], "--settings", str(behind), admin=False) as inner:
+    async with serving(folders[0], "--settings", str(behind), admin=False, forked=True) as inner:
         servers = {"remote": {"url": f"{inner.url}/mcp"}, "local": process}
         asked: dict[str, Any] = {}
         answers: dict[str, Any] = {}
         for folder in folders[1:]:
             settings = write(folder, FORWARD, servers=servers, seal_key_file="seal")
-            async with serving(folder, "--settings", str(settings), admin=False) as gate:
+            async with serving(folder, "--settings", str(settings), admin=False, forked=True) as gate:
                 for name in servers:
                     async with client(gate, f"/servers/{name}/mcp", capabilities=able) as c:
                         if name not in asked:

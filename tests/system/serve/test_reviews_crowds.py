@@ -61,7 +61,7 @@ async def test_all_of_a_crowd_that_waits_in_one_daemon_are_answered_and_nobody_e
     tmp_path: Path, number: int
 ) -> None:
     async with (
-        daemon(tmp_path, patience="10m") as gate,
+        daemon(tmp_path, forked=False, patience="10m") as gate,
         crowd_of(gate) as c,
         client(gate) as other,
         people(gate) as person,

@@ -102,7 +102,7 @@ class World:
         env = {"SAMPLEGATE_DATABASE": database} if database else {}
         folder = self.folder / name if database else self.folder
         folder.mkdir(exist_ok=True)
-        at = serving(folder, *words, env=env, program=program)
+        at = serving(folder, *words, env=env, program=program, forked=program != LATER)
         async with at as gate, client(gate, capabilities=CAPABILITIES) as c:
             yield gate, c
 

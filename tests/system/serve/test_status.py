@@ -39,7 +39,7 @@ async def daemon(folder: Path) -> AsyncIterator[Gate]:
         "gone": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]},
     }
     (folder / "serve.yaml").write_text(json.dumps({"policy": "policy.yaml", "servers": servers, "drain_timeout": 1}))
-    async with serving(folder, "--settings", "serve.yaml") as gate:
+    async with serving(folder, "--settings", "serve.yaml", forked=True) as gate:
         yield gate
 
 
