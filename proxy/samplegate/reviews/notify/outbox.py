@@ -321,6 +321,7 @@ class Outbox:
         self._context, self._reviewers, self._keep = context, reviewers, keep
         self._taker = f"outbox_{context.random(8).hex()}"
         self._led: Set[str] = frozenset()
+        self._wanted: Set[str] = frozenset()
         self._lead_until = 0.0
         self._waking = Wakeups()
         self._queues: dict[str, ReviewerQueue] = {}
@@ -375,14 +376,14 @@ class Outbox:
 
     async def _lead(self, now: float) -> Set[str]:
         """The reviewers to whom this process delivers, and ``EXPIRY`` if it expires reviews. A lease is renewed long
-        before it ends."""
-        if now >= self._lead_until:
-            wanted = [EXPIRY, *(name for name, reviewer in self._reviewers().items() if is_notified(reviewer))]
+        before it ends, and at once when a reload has added a reviewer."""
+        wanted = [EXPIRY, *(name for name, reviewer in self._reviewers().items() if is_notified(reviewer))]
+        if now >= self._lead_until or not self._wanted.issuperset(wanted):
             taker, sent = self._taker, now
             self._led = frozenset(
                 await self._context.store.write(lambda store: store.lead(wanted, holder=taker, seconds=LEADER_LEASE))
             )
-            self._lead_until = sent + LEADER_LEASE / 3
+            self._wanted, self._lead_until = frozenset(wanted), sent + LEADER_LEASE / 3
         if any(is_notified(one) and name not in self._led for name, one in self._reviewers().items()):
             self._next_check = min(self._next_check, self._lead_until)  # another process may end
         return self._led

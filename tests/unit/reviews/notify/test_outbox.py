@@ -97,6 +97,19 @@ async def test_what_waited_before_the_start_is_told_at_it(out: Outside) -> None:
             await out.store.until(lambda: out.store.one.state == "done")
 
 
+async def test_a_reviewer_that_a_reload_added_is_told_at_once(out: Outside) -> None:
+    """The lease of those before is not due to be renewed: the clock stands still."""
+    async with endpoint() as before, endpoint() as added:
+        out.tell(before)
+        async with running(out.outbox()):
+            await out.ask(1)
+            await out.store.until(lambda: out.store.one.state == "done")
+            out.tell(added, "added")
+            await out.ask(2, reviewer="added")
+            await added.requests(1)
+    assert (1, 1) == (len(before.seen), len(added.seen))
+
+
 async def test_a_hook_that_is_down_is_tried_ever_more_seldom_with_the_same_id(out: Outside) -> None:
     async with endpoint(DOWN) as hook:
         out.tell(hook)
