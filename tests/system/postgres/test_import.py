@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import time
 from pathlib import Path
@@ -9,17 +10,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from samplegate.limits.postgres_ledger import PostgresLedger
 from samplegate.policy.ledger import LimitSpec, Refused
-from samplegate.reviews.review import Filter
+from samplegate.reviews.review import Filter, Review
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.runtime import database_import
 from tests.fakes.ledger_book import Book
 from tests.fakes.limits import ONE, Clock, bucket, daily, one, slot, slots
 from tests.fakes.postgresql import Database
 from tests.fakes.shell import Ended, Run, Write
-from tests.fakes.stored_reviews import NO, YES, filled, form, review
+from tests.fakes.stored_reviews import APP, LOADING, NO, READY, YES, filled, form, review
 from tests.system.limits.test_sqlite_ledger import Folder
 
 LIMITS = (daily("d", 10), bucket("b", 5), slots("s", 2))
@@ -150,6 +152,35 @@ def test_reviews_that_are_not_over_come_with_their_history_and_deliveries(
     assert key == new.key()
     assert 3 == database.value("SELECT count(*) FROM review_deliveries")
     assert new.seek("sha256:l", stage="request", waiter="w rv_approved", seconds=9.0)
+    new.close()
+
+
+def test_reviews_with_a_servers_ui_keep_its_bytes_and_the_verdict_that_is_bound_to_them(
+    run: Run, database: Database, state: Path
+) -> None:
+    body = APP + bytes(range(256))
+    ready = replace(READY, sha256=hashlib.sha256(body).hexdigest(), size=len(body), context={"theme": "light"})
+    failed = replace(LOADING, state="failed", problem="no answer within 10s")
+    ids = ("rv_bound", "rv_ready", "rv_failed", "rv_loading")
+    old = SqlReviewStore(f"sqlite:{state / 'reviews.db'}")
+    for id in ids:
+        assert old.open(form(id, late=1e6, expires=time.time() + 900, ui=LOADING), announce=False, most=9)
+    for id, ui in (("rv_bound", ready), ("rv_ready", ready), ("rv_failed", failed)):
+        assert old.attach_ui(id, ui, body if ui is ready else b"") is not None
+    bound = replace(filled(user="ann"), ui=ready.sha256)
+    assert isinstance(old.decide("rv_bound", bound, who="ana", door="page"), Review)
+    before = [old.get(id) for id in ids]
+    old.close()
+    ended = imported(run, database, state)
+    assert (0, "") == (ended.code, ended.err)
+    new = SqlReviewStore(database.url)
+    after = [new.get(id) for id in ids]
+    assert before == after
+    assert [ready, ready, failed, LOADING] == [one.ui for one in after if one is not None]
+    assert [body, body, None, None] == [new.ui_body(id) for id in ids]
+    assert after[0] is not None
+    assert bound == after[0].verdict
+    assert body == new.open_ui("rv_ready", ready.sha256, token="t", until=time.time() + 60), "a page can show it"
     new.close()
 
 
