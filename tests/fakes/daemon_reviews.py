@@ -73,7 +73,9 @@ async def daemon(
     """A daemon with a reviewers' page in front of a server of these protocol versions. It is forked if its
     program can be."""
     words = (*settings(folder, **wanted), "--", *asking(eras))
-    async with serving(folder, *words, program=program, forked=program[0] in ("-m", "-c") if forked is None else forked) as gate:
+    async with serving(
+        folder, *words, program=program, forked=program[0] in ("-m", "-c") if forked is None else forked
+    ) as gate:
         await gate.said("reviews on")
         yield gate
 

@@ -205,7 +205,10 @@ def test_the_warning_about_what_a_client_is_not_offered_names_the_rule_to_add(tm
 async def test_over_http_the_answers_are_the_same(tmp_path: Path) -> None:
     ask = {"ask": {"method": "elicitation/create", "params": FORM}}
     _write(tmp_path, DECLINE)
-    async with serving(tmp_path, "--policy", "policy.yaml", "--", *asking("legacy"), forked=True) as gate, client(gate) as c:
+    async with (
+        serving(tmp_path, "--policy", "policy.yaml", "--", *asking("legacy"), forked=True) as gate,
+        client(gate) as c,
+    ):
         await c.begin()
         assert "decline" == got((await c.call("legacy", 1, **ask))["result"])
         assert "decline" == got((await c.call("modern", 2, **ask))["result"])

@@ -133,7 +133,10 @@ async def test_a_client_that_declares_tasks_only_in_its_calls_stays_in_the_versi
     tmp_path: Path,
 ) -> None:
     reviewed = "  - {name: people, match: {kind: elicitation}, effect: escalate, reviewer: ops}\nreviewers: {ops: {}}\n"
-    async with serving(tmp_path, "--settings", settings(tmp_path, ANSWERS + reviewed), forked=True) as gate, client(gate) as c:
+    async with (
+        serving(tmp_path, "--settings", settings(tmp_path, ANSWERS + reviewed), forked=True) as gate,
+        client(gate) as c,
+    ):
         assert -32600 == (await push(c))["error"]["code"]
         await gate.said(WARNING)
         found = (await c.modern("server/discover"))["result"]
@@ -158,7 +161,10 @@ async def test_the_daemon_bridges_a_pinned_client_to_a_server_that_is_set_to_leg
 
 @pytest.mark.anyio
 async def test_a_server_that_all_callers_share_is_shared_by_none_in_the_legacy_versions(tmp_path: Path) -> None:
-    async with serving(tmp_path, "--settings", settings(tmp_path, ANSWERS, share="all"), forked=True) as gate, client(gate) as c:
+    async with (
+        serving(tmp_path, "--settings", settings(tmp_path, ANSWERS, share="all"), forked=True) as gate,
+        client(gate) as c,
+    ):
         assert -32600 == (await push(c))["error"]["code"]
         assert "2026-07-28" in str(await c.modern("server/discover"))
         assert "from the policy" == text(await push(c, 2))

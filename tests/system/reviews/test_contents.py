@@ -64,7 +64,10 @@ async def test_a_reviewer_sees_what_the_server_asked_beside_the_prompt_and_what_
         arguments = settings(tmp_path, policy=POLICY.replace("HOOK", hook.url))
         told = json.loads((tmp_path / "settings.yaml").read_text())
         (tmp_path / "settings.yaml").write_text(json.dumps({**told, "webhook_networks": ["127.0.0.0/8"]}))
-        async with serving(tmp_path, *arguments, "--", *asking("legacy+modern"), forked=True) as gate, client(gate) as c:
+        async with (
+            serving(tmp_path, *arguments, "--", *asking("legacy+modern"), forked=True) as gate,
+            client(gate) as c,
+        ):
             await gate.said("reviews on")
             person = await stack.enter_async_context(people(gate))
             call = asyncio.ensure_future(c.call("modern", 1, **ASK))

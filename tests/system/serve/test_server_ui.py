@@ -149,6 +149,7 @@ async def test_a_late_verdict_answers_the_next_request_with_the_same_ui_only(tmp
         other = await shown(ana)
         assert other["id"] != first["id"], "another UI is another review"
         assert other["ui"]["sha256"] != SHA256
+        assert 200 == (await ana.say(other, verdict="reject"))[0]
         await call
 
         (tmp_path / "ui.html").write_text(HTML)

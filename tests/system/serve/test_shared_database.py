@@ -48,7 +48,9 @@ async def gates(tmp_path: Path, database: str) -> AsyncIterator[list[Gate]]:
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
             write_settings(tmp_path / name, database, "ann", "ben")
-            found.append(await stack.enter_async_context(serving(tmp_path / name, "--settings", "serve.yaml", forked=True)))
+            found.append(
+                await stack.enter_async_context(serving(tmp_path / name, "--settings", "serve.yaml", forked=True))
+            )
             await found[-1].said("listening on")
         yield found
 
