@@ -378,7 +378,7 @@ class Outbox:
         """The reviewers to whom this process delivers, and ``EXPIRY`` if it expires reviews. A lease is renewed long
         before it ends, and at once when a reload has added a reviewer."""
         wanted = [EXPIRY, *(name for name, reviewer in self._reviewers().items() if is_notified(reviewer))]
-        if now >= self._lead_until or not self._wanted.issuperset(wanted):
+        if now >= self._lead_until or not self._wanted >= set(wanted):
             taker, sent = self._taker, now
             self._led = frozenset(
                 await self._context.store.write(lambda store: store.lead(wanted, holder=taker, seconds=LEADER_LEASE))
