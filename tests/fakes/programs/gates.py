@@ -5,7 +5,6 @@ Its arguments are those of the interpreter: ``-m samplegate ...``, or ``-c CODE 
 
 from __future__ import annotations
 
-import atexit
 import sys
 
 import samplegate.reviews.sql_store
@@ -15,14 +14,11 @@ from samplegate.cli.main import main
 
 
 def program() -> int | None:
-    """Run as the interpreter would, with what it does at its end."""
+    """Run as the interpreter would."""
     option, what, *arguments = sys.argv[1:]
     sys.argv[:] = ["samplegate" if option == "-m" else option, *arguments]
-    try:
-        if option == "-m":
-            assert "samplegate" == what
-            return main(arguments)
-        exec(what, {"__name__": "__main__"})
-        return None
-    finally:
-        atexit._run_exitfuncs()
+    if option == "-m":
+        assert "samplegate" == what
+        return main(arguments)
+    exec(what, {"__name__": "__main__"})
+    return None
