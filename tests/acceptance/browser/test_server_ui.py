@@ -176,6 +176,86 @@ def test_a_press_that_an_app_interrupts_decides_nothing(page: Page, site: Site) 
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
 
 
+def press_decline(page: Page, count: int = 1) -> None:
+    """Press the button where it is now, without a scroll. ``count``: 2 for the second press of a double click."""
+    button = page.locator("#decide").get_by_role("button", name="Decline").bounding_box()
+    assert button is not None
+    page.mouse.move(button["x"] + 9, button["y"] + 9)
+    page.mouse.down(click_count=count)
+    page.mouse.up(click_count=count)
+
+
+def answer_after(page: Page, count: int = 1) -> None:
+    """A press of a button decides nothing now, and decides after a while."""
+    press_decline(page, count)
+    assert page.evaluate("document.querySelector('#decision')?.dataset.sent") is None
+    expect(page.locator("#decision")).to_have_count(1)
+    calm(page)
+    press_decline(page)
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+WAITS: Final = (
+    "hello((to) => { if (to.method === 'elicitation/create') { window.to = to; document.body.append('go'); } });"
+)
+
+
+def test_an_app_that_scrolls_the_page_puts_no_other_button_under_a_press(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    opened(page, site, review, app(WAITS)).get_by_text("go").wait_for()
+    calm(page)
+    page.frames[1].evaluate("document.querySelector('p').scrollIntoView({block: 'start'})")
+    page.wait_for_function("scrollY > 100")
+    answer_after(page)
+
+
+def test_a_person_who_scrolls_does_not_wait(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    opened(page, site, review, app(WAITS)).get_by_text("go").wait_for()
+    calm(page)
+    page.mouse.move(1100, 300)
+    page.mouse.wheel(0, 150)
+    page.wait_for_function("scrollY > 100")
+    expect(page.locator("#decision.settling")).to_have_count(0)
+    page.get_by_role("button", name="Decline").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+@pytest.mark.parametrize(
+    "submitted", ["'constructor', {}", "'accept', {color: 'wrong'}", "'accept', {color: '#000000'}"]
+)
+def test_what_the_page_tells_about_a_submission_moves_no_other_button_under_a_press(
+    page: Page, site: Site, submitted: str
+) -> None:
+    """Also beside a form that a person has edited, which stays as it is."""
+    review = server_uis.review()
+    opened(page, site, review, app(WAITS)).get_by_text("go").wait_for()
+    page.get_by_label("Color required").fill("#111111")
+    page.get_by_label("Note").focus()
+    calm(page)
+    page.frames[1].evaluate(f"answer(to, {submitted})")
+    expect(page.locator("#ui-told")).not_to_be_empty()
+    answer_after(page)
+
+
+def test_a_ui_that_appears_moves_no_other_button_under_a_press(page: Page, site: Site) -> None:
+    review = server_uis.review()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    expect(page.locator("#ui")).to_contain_text("It is being loaded")
+    attach(site, review, app(WAITS))
+    expect(page.locator("iframe")).to_have_count(1)
+    answer_after(page)
+
+
+def test_the_second_press_of_a_double_click_decides_nothing(page: Page, site: Site) -> None:
+    """The first one may have chosen an option of a list that was over the button."""
+    review = server_uis.review()
+    opened(page, site, review, app(WAITS)).get_by_text("go").wait_for()
+    calm(page)
+    answer_after(page, count=2)
+
+
 HOSTILE: Final = {
     "large": ("post({jsonrpc: '2.0', id: 1, method: 'x', params: 'x'.repeat(5_000_000)});", "too large"),
     "many values": ("post(Array(1_000_000).fill(0));", "too large"),
@@ -298,6 +378,7 @@ def test_a_ui_that_failed_says_why_and_the_form_stays(page: Page, site: Site) ->
     site.run(lambda: site.listener.store.write(lambda store: store.attach_ui(review.id, failed, b"")))
     expect(page.locator("#ui")).to_contain_text("cannot be shown: no answer within 10s")
     page.get_by_label("Color required").fill("#123456")
+    calm(page)
     page.get_by_role("button", name="Accept and send").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
 

@@ -7,6 +7,7 @@ const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values:
 const START = 15000; // ms in which the app must get ready
 const TEARDOWN = 300; // ms in which an app may clean up
 const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
+const OWN = 200; // ms in which the page scrolls by a person's input to it
 const REACH = 400; // ms between a press in the frame and the page's knowledge of the pointer there
 const HEIGHT = [80, 800]; // CSS pixels
 const ISOLATES = 152; // Chromium with Connection-Allowlist. Without it, the app could send what is typed into it to somewhere else
@@ -53,12 +54,30 @@ const calm = {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => decision.classList.remove("settling"), CALM);
   },
+  decides(button) {
+    return button?.name === "do" && button.value !== "preview";
+  },
   guards(button) {
-    return button?.name === "do" && button.value !== "preview" && performance.now() < this.until;
+    return this.decides(button) && performance.now() < this.until;
+  },
+  // An app can scroll the page at any time (scrollIntoView, focus), and so put another button under the pointer.
+  watch(signal) {
+    const decide = document.getElementById("decide");
+    let top, own = -Infinity;
+    for (const input of ["wheel", "touchmove", "keydown", "pointerdown"]) {
+      document.addEventListener(input, () => { own = performance.now(); }, { signal, capture: true, passive: true });
+    }
+    document.addEventListener("scroll", () => {
+      const before = top;
+      top = decide.getBoundingClientRect().top;
+      if (top !== before && performance.now() - own > OWN) this.wait();
+    }, { signal, passive: true });
   },
 };
 decision?.addEventListener("click", (event) => {
-  if (!calm.guards(event.target.closest("button"))) return;
+  const button = event.target.closest("button");
+  // the first press of a double click may have been in the frame, or in a list of its app that was over the page
+  if (!calm.guards(button) && !(calm.decides(button) && event.detail > 1)) return;
   event.preventDefault();
   event.stopImmediatePropagation();
 }, true);
@@ -115,6 +134,8 @@ class Bridge {
     dark.addEventListener("change", () => this.retheme(), { signal });
     document.addEventListener("review-ended", () => this.leave("The review has ended."), { signal });
     this.keepFocus(signal);
+    calm.watch(signal);
+    calm.wait(); // the frame moves what is below it
     this.timer = setTimeout(() => this.close("The UI did not start in time. Use the form below."), START);
     this.frame.src = described.src;
     this.place.append(this.frame);
@@ -327,13 +348,13 @@ class Bridge {
   }
 
   decline(action) {
-    calm.wait();
     const button = preselect(action);
     this.tell(`The UI suggests "${ACTIONS[action]}". Nothing was sent yet: choose a button to decide.`);
     if (document.activeElement === this.frame || document.activeElement === document.body) button?.focus();
   }
 
   tell(text) {
+    calm.wait(); // the text moves what is below it
     this.section.querySelector(".told").textContent = text;
   }
 
@@ -354,7 +375,6 @@ class Bridge {
     if (wait) setTimeout(() => this.frame.remove(), wait);
     else this.frame.remove();
     this.closer.remove();
-    calm.wait();
     this.tell(why);
   }
 }
@@ -393,7 +413,10 @@ function begin() {
 
 if (page && decision && document.getElementById("form")) {
   form.watch();
-  document.addEventListener("ui-changed", begin);
+  document.addEventListener("ui-changed", () => {
+    calm.wait();
+    begin();
+  });
   begin();
 }
 }
