@@ -101,7 +101,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tell_server: bool = False
     """Whether the server sees the reason."""
     ui: str = ""
-    """The SHA-256 in hex of the UI that the reviewer was shown; "" if none was."""
+    """The SHA-256 in hex of the UI that the reviewer was shown, or one of several who approved; "" if none was."""
 
 
 class Unsent(msgspec.Struct, frozen=True):

@@ -238,6 +238,15 @@ def test_what_the_page_tells_about_a_submission_moves_no_other_button_under_a_pr
     answer_after(page)
 
 
+def test_the_first_problems_of_many_are_told_beside_the_ui(page: Page, site: Site) -> None:
+    opened(page, site, server_uis.review(), app(WAITS)).get_by_text("go").wait_for()
+    page.frames[1].evaluate(
+        "answer(to, 'accept', Object.fromEntries(Array.from({length: 40}, (_, n) => [`f${n}`, n])))"
+    )
+    expect(page.locator("#ui-told")).to_contain_text("f0: is not a field of this form.")
+    expect(page.locator("#ui-told")).to_contain_text("And 38 more.")
+
+
 def test_a_ui_that_appears_moves_no_other_button_under_a_press(page: Page, site: Site) -> None:
     review = server_uis.review()
     site.open(review)

@@ -628,16 +628,28 @@ def test_a_verdict_names_the_ui_that_was_shown_or_none(store: Store) -> None:
     assert [READY.sha256, "", READY.sha256] == uis
 
 
-def test_each_vote_names_the_ui_that_its_person_saw(store: Store) -> None:
+def test_each_vote_names_the_ui_that_its_person_saw_and_one_binds_the_decision(store: Store) -> None:
     opened(store, form(ui=LOADING, approvals=3))
     answer = filled(user="u")
     store.at(NOW + 1).decide("rv_f", answer, who="ann", door="page")
-    store.at(NOW + 2).attach_ui("rv_f", READY, APP)
+    shown = store.at(NOW + 2).attach_ui("rv_f", READY, APP)
+    assert shown is not None
     for who, ui in (("ben", READY.sha256), ("cleo", "")):
         seen = version(kept(store, "rv_f"))
         store.at(NOW + 3).decide("rv_f", replace(answer, ui=ui), who=who, door="page", seen=seen)
     after = kept(store, "rv_f")
     assert ("answered", ["", READY.sha256, ""]) == (after.state, [vote.ui for vote in after.votes])
+    assert (READY.sha256, shown.lookup) == (after.verdict and after.verdict.ui, after.lookup)
+
+
+def test_a_vote_that_an_edit_voided_binds_a_decision_to_no_ui(store: Store) -> None:
+    opened(store, form(ui=LOADING, approvals=2))
+    store.at(NOW + 2).attach_ui("rv_f", READY, APP)
+    for who, user, ui in (("ann", "u", READY.sha256), ("ben", "v", ""), ("cleo", "v", "")):
+        seen = version(kept(store, "rv_f"))
+        store.at(NOW + 3).decide("rv_f", replace(filled(user=user), ui=ui), who=who, door="page", seen=seen)
+    after = kept(store, "rv_f")
+    assert ("answered", "", after.digest) == (after.state, after.verdict and after.verdict.ui, after.lookup)
 
 
 def test_a_link_to_a_ui_works_once_in_time_while_the_review_is_pending(store: Store) -> None:

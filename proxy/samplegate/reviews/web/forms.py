@@ -80,6 +80,8 @@ def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: s
     name, draws = f"f.{n}", _draws(field)
     default = None if secret or field.default is MISSING else field.default
     value = _initial(default) if posted is None else first_value(posted, name) or ""
+    if draws == "line" and "\n" in value:
+        draws = "lines"  # a one-line input would drop the line ends
     chosen = _selected(field, default) if posted is None else set(posted.get(name, ()))
     chooses = draws in ("radios", "select", "checkboxes")
     description = field.schema.get("description")
@@ -145,7 +147,7 @@ def _options(field: Field, draws: Draws, chosen: set[str]) -> Iterator[Option]:
 def _selected(field: Field, default: Any) -> set[str]:
     if field.type == "boolean":
         return {json.dumps(default)} if isinstance(default, bool) else set()
-    defaults = default if isinstance(default, list) else [default]
+    defaults = {each for each in (default if isinstance(default, list) else [default]) if isinstance(each, str)}
     return {str(n) for n, (value, _) in enumerate(choices(field)) if value in defaults}
 
 

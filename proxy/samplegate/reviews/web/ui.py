@@ -32,6 +32,7 @@ from samplegate.reviews.web.ui_frame import (
     read_link,
     write_link,
 )
+from samplegate.reviews.web.visible import plain
 from samplegate.secret_names import secret_fields
 
 SECRET: Final = "looks like a secret, so it was not filled in; enter it here if you are sure"
@@ -68,7 +69,7 @@ def _sentences(review: Review, found: Sequence[FieldProblem]) -> Iterator[str]:
     titles = {} if isinstance(form, NotFlat) else {field.name: field.title for field in form.fields}
     for each in found:
         name = each.path.removeprefix("content.")
-        yield f"{titles.get(name) or name}: {each.what}"
+        yield f"{plain((titles.get(name) or name)[: forms.MAX_LABEL])}: {each.what}"
 
 
 def routes(web: Web) -> list[Route]:

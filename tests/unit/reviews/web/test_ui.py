@@ -12,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 from starlette.requests import Request
 
+from samplegate.protocol.elicitation_schema import Form, read_form
 from samplegate.reviews.review import Review, ReviewUi, Verdict
+from samplegate.reviews.web.forms import entries
 from samplegate.reviews.web.ui import proposal_of
 from samplegate.reviews.web.ui_frame import FEATURES, UiLink, page_policy, read_link, write_link
 from tests.fakes import server_uis
@@ -308,6 +310,24 @@ def test_secrets_that_an_app_fills_in_are_left_to_the_person() -> None:
     made = proposal_of(review, {"user": "ann", "password": "hunter2"})
     assert ((), ["content.password"]) == (made.problems, list(made.rejected.problems))
     assert "hunter2" not in repr(made)
+
+
+def test_a_problem_shows_hidden_characters_of_a_title_and_its_beginning() -> None:
+    fields = {"n": {"type": "number", "title": "\u202eevorppA" + "x" * 5_000}}
+    review = server_uis.review(params={"message": "?", "requestedSchema": {"type": "object", "properties": fields}})
+    (said,) = proposal_of(review, {"n": "x"}).problems
+    assert ("[U+202E]evorppA", "x: must be a number") == (said[:15], said[-19:])
+    assert len(said) < 400
+
+
+def test_line_ends_that_an_app_fills_in_are_shown_and_sent() -> None:
+    fields = {"name": {"type": "string"}}
+    review = server_uis.review(params={"message": "?", "requestedSchema": {"type": "object", "properties": fields}})
+    made = proposal_of(review, {"name": "a\nb"}).rejected
+    form = read_form(review.params["requestedSchema"], review.revision)
+    assert isinstance(form, Form)
+    (entry,) = entries(form, made.posted, {})
+    assert ("lines", "a\nb", {"name": "a\nb"}) == (entry.draws, entry.value, made.form.verdict["content"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ const CALM = 1000; // ms in which no button decides after the app has changed wh
 const OWN = 200; // ms in which the page scrolls by a person's input to it
 const REACH = 400; // ms between a press in the frame and the page's knowledge of the pointer there
 const HEIGHT = [80, 800]; // CSS pixels
+const TOLD = 3; // problems with what the app submitted that are told beside the UI. The form has all of them
 const ISOLATES = 152; // Chromium with Connection-Allowlist. Without it, the app could send what is typed into it to somewhere else
 const PROTOCOL = "2026-01-26"; // of MCP Apps
 const ACTIONS = { accept: "Accept and send", decline: "Decline", cancel: "Dismiss" };
@@ -316,7 +317,8 @@ class Bridge {
   refuse(problems) {
     if (this.described.dialect === "rich") this.tellContext(problems.join(", "));
     else this.ask();
-    this.tell(`The UI submitted values that do not fit the form. ${problems.map((each) => `${each}.`).join(" ")}`);
+    const more = problems.length > TOLD ? ` And ${problems.length - TOLD} more.` : "";
+    this.tell(`The UI submitted values that do not fit the form. ${problems.slice(0, TOLD).map((each) => `${each}.`).join(" ")}${more}`);
   }
 
   propose({ form: html, problems }) {
