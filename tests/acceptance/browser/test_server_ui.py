@@ -80,7 +80,7 @@ def test_what_an_app_declines_is_marked_and_sent_by_the_gates_button(
     picker.get_by_role("button", name=press).click()
     own = page.locator("#decide").get_by_role("button", name=button)
     expect(own).to_have_class(re.compile("proposed"))
-    expect(own).to_be_focused()
+    expect(page.locator("#decide")).to_be_focused()
     expect(page.locator("#ui-told")).to_contain_text(f'The UI suggests "{button}". Nothing was sent yet')
     page.keyboard.press("Enter")
     own.click()
@@ -91,6 +91,19 @@ def test_what_an_app_declines_is_marked_and_sent_by_the_gates_button(
     verdict = site.get(review.id).verdict
     assert verdict is not None
     assert ({"action": press.lower()}, ready(review, PICKER).sha256) == (verdict.result, verdict.ui)
+
+
+@BOTH
+@pytest.mark.parametrize("key", ["Enter", "Space"])
+def test_no_key_that_follows_what_an_app_submits_decides(page: Page, site: Site, dialect: Dialect, key: str) -> None:
+    """A person who scrolls with Space, or does what the app says, has not chosen the button that the app suggests."""
+    script = "hello((to) => { if (to.params?.message) answer(to, 'cancel'); });"
+    opened(page, site, server_uis.review(dialect=dialect), app(script))
+    expect(page.locator("button.proposed").first).to_be_visible()
+    calm(page)
+    page.keyboard.press(key)
+    assert page.evaluate("document.querySelector('#decision')?.dataset.sent") is None
+    expect(page.locator("#decision")).to_have_count(1)
 
 
 SUBMITS: Final = "hello((to) => answer(to, 'accept', {color: '#000000'}));"

@@ -103,12 +103,9 @@ const form = {
   },
 };
 
-// Marks the button that fits what the app submitted (with "none", no button), and returns it.
+// Marks the button that fits what the app submitted (with "none", no button).
 function preselect(action) {
-  for (const button of decision.querySelectorAll("button.proposed")) button.classList.remove("proposed");
-  const buttons = [...decision.querySelectorAll("button[name=do]")].filter((button) => button.value === action);
-  for (const button of buttons) button.classList.add("proposed");
-  return buttons.find((button) => button.checkVisibility());
+  for (const button of decision.querySelectorAll("button[name=do]")) button.classList.toggle("proposed", button.value === action);
 }
 
 class Bridge {
@@ -350,9 +347,10 @@ class Bridge {
   }
 
   decline(action) {
-    const button = preselect(action);
+    preselect(action);
     this.tell(`The UI suggests "${ACTIONS[action]}". Nothing was sent yet: choose a button to decide.`);
-    if (document.activeElement === this.frame || document.activeElement === document.body) button?.focus();
+    // never the button: the next Enter or Space may be meant for the app, or for scrolling
+    if (document.activeElement === this.frame || document.activeElement === document.body) document.getElementById("decide").focus();
   }
 
   tell(text) {
