@@ -140,11 +140,49 @@ def test_what_a_person_typed_is_replaced_only_if_they_choose_so(page: Page, site
     picker.get_by_label("Color", exact=True).click()
     picker.get_by_label("Color", exact=True).fill("#222222")
     picker.get_by_role("button", name="Use this color").click()
-    replace = page.get_by_role("button", name="Replace my values")
+    replace = page.get_by_role("button", name="Use the new values")
     expect(replace).to_be_visible()
     expect(page.get_by_label("Color required")).to_have_value("#111111")
     replace.click()
     expect(page.get_by_label("Color required")).to_have_value("#222222")
+
+
+def test_what_a_person_typed_and_checked_is_replaced_only_if_they_choose_so(page: Page, site: Site) -> None:
+    """The app starts anew on the page that comes back."""
+    opened(page, site, server_uis.review(), app(SUBMITS))
+    field = page.get_by_label("Color required")
+    expect(field).to_have_value("#000000")
+    field.fill("#111111")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#form-preview")).to_contain_text("No problems found")
+    expect(page.get_by_role("button", name="Use the new values")).to_be_visible()
+    expect(field).to_have_value("#111111")
+
+
+@BOTH
+def test_values_that_a_person_may_have_read_are_replaced_only_if_they_choose_so(
+    page: Page, site: Site, dialect: Dialect
+) -> None:
+    script = "hello((to) => { if (to.params?.message) { window.to = to; document.body.append('go'); } });"
+    opened(page, site, server_uis.review(dialect=dialect), app(script)).get_by_text("go").wait_for()
+    field, told = page.get_by_label("Color required"), page.locator("#ui-told")
+    use = page.get_by_role("button", name="Use the new values")
+    for color, shown in (("wrong", "wrong"), ("#111111", "#111111")):
+        page.frames[1].evaluate(f"answer(to, 'accept', {{color: '{color}'}})")
+        expect(field).to_have_value(shown)
+    page.frames[1].evaluate("answer(to, 'accept', {color: '#222222'})")
+    expect(told).to_contain_text("The UI submitted new values")
+    expect(field).to_have_value("#111111")
+    page.frames[1].evaluate("answer(to, 'accept', {color: 'wrong'})")
+    expect(told).to_contain_text("do not fit")
+    expect(field).to_have_value("#111111")
+    page.frames[1].evaluate("answer(to, 'accept', {color: '#333333'})")
+    expect(told).to_contain_text("The UI submitted new values")
+    use.click()
+    expect(field).to_have_value("#333333")
+    expect(use).to_have_count(0)
+    page.frames[1].evaluate("answer(to, 'accept', {color: '#333333'})")
+    expect(use).to_have_count(0)
 
 
 def test_a_person_can_close_the_ui_and_use_the_form(page: Page, site: Site) -> None:

@@ -90,15 +90,17 @@ decision?.addEventListener("keydown", (event) => {
 
 // The gate's form beside the UI, with what the app submits.
 const form = {
-  edited: false, // by hand, since it was last filled
+  edited: decision?.dataset.typed === "yes", // by hand, since it was last filled. Also before the page came back with a check of it
+  filled: null, // the HTML of the last submission that fits, which a person may have read
   watch() {
     decision.addEventListener("input", (event) => {
       if (event.target.closest("#form")) this.edited = true;
     });
   },
-  fill(html) {
+  fill(html, fits) {
     swap("form", new DOMParser().parseFromString(html, "text/html"));
     this.edited = false;
+    this.filled = fits ? html : null;
     document.getElementById("form").classList.add("filled");
   },
 };
@@ -319,24 +321,25 @@ class Bridge {
   }
 
   propose({ form: html, problems }) {
+    if (html === form.filled && !form.edited) return;
     const inForm = document.getElementById("form").contains(document.activeElement);
-    if (form.edited || inForm) return this.offer(html, problems);
+    if (form.edited || form.filled !== null || inForm) return this.offer(html, problems);
     this.fill(html, problems);
   }
 
   fill(html, problems) {
     calm.wait();
-    form.fill(html);
+    form.fill(html, !problems.length);
     preselect(problems.length ? "none" : "accept");
     if (problems.length) return;
     this.tell(`The UI filled in the form below. Check the values, then choose "${ACTIONS.accept}". Nothing was sent yet.`);
     if (document.activeElement === this.frame) document.getElementById("form").focus();
   }
 
-  // A person has typed into the form: the app's values replace theirs only if they choose so.
+  // A person has typed into the form, or may have read the values in it: the app's new ones replace them only if they choose so.
   offer(html, problems) {
-    if (!problems.length) this.tell("The UI submitted values, but you have edited the form.");
-    const use = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Replace my values" });
+    if (!problems.length) this.tell("The UI submitted new values. The form below still has the values from before.");
+    const use = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Use the new values" });
     use.addEventListener("click", () => {
       use.remove();
       this.fill(html, problems);
