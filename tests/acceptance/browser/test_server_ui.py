@@ -289,6 +289,15 @@ def test_what_the_page_tells_about_a_submission_moves_no_other_button_under_a_pr
     answer_after(page)
 
 
+def test_a_window_that_changes_its_size_puts_no_other_button_under_a_press(page: Page, site: Site) -> None:
+    """On a phone, an app closes the keyboard, and the bar with the buttons is where the keys were."""
+    opened(page, site, server_uis.review(), app(WAITS)).get_by_text("go").wait_for()
+    calm(page)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.wait_for_function("innerHeight === 900")
+    answer_after(page)
+
+
 def test_the_first_problems_of_many_are_told_beside_the_ui(page: Page, site: Site) -> None:
     opened(page, site, server_uis.review(), app(WAITS)).get_by_text("go").wait_for()
     page.frames[1].evaluate(

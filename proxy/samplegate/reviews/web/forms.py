@@ -28,6 +28,7 @@ MAX_FIELDS: Final = 200
 MAX_OPTIONS: Final = 3_000  # of all fields: beyond, the reviewer writes the form as JSON
 MAX_RADIOS: Final = 6
 MAX_LABEL: Final = 300
+MAX_TITLE: Final = 150  # of an option that has another value, which its label shows, too
 MAX_DESCRIPTION: Final = 4_000
 LONG: Final = 200  # characters up to which a text has a one-line input
 
@@ -140,7 +141,8 @@ def _options(field: Field, draws: Draws, chosen: set[str]) -> Iterator[Option]:
         yield from (Option(value, label, value in chosen) for value, label in (("true", "Yes"), ("false", "No")))
         return
     for n, (value, title) in enumerate(choices(field)):
-        label = title if title == value else f"{title} ({value})"
+        short = title if len(title) <= MAX_TITLE else f"{title[:MAX_TITLE]}..."
+        label = title if title == value else f"{short} ({value})"
         yield Option(str(n), label[:MAX_LABEL], str(n) in chosen)
 
 

@@ -65,6 +65,7 @@ def test_every_kind_of_field_has_its_input(schema: Any, draws: str) -> None:
         ({"type": "string", "enum": ["a", "b"], "enumNames": ["One", "Two"]}, ["No answer", "One (a)", "Two (b)"]),
         ({"type": "string", "oneOf": [{"const": "a", "title": "One"}]}, ["No answer", "One (a)"]),
         ({"type": "array", "items": {"anyOf": [{"const": "a", "title": "One"}, {"const": "b"}]}}, ["One (a)", "b"]),
+        ({"type": "string", "enum": ["a"], "enumNames": ["x" * 999]}, ["No answer", f"{'x' * 150}... (a)"]),
         ("boolean", ["No answer", "Yes", "No"]),
     ],
 )

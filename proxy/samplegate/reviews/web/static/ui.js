@@ -73,6 +73,7 @@ const calm = {
       top = decide.getBoundingClientRect().top;
       if (top !== before && performance.now() - own > OWN) this.wait();
     }, { signal, passive: true });
+    visualViewport?.addEventListener("resize", () => this.wait(), { signal }); // an app can close the keyboard of a phone over the buttons
   },
 };
 decision?.addEventListener("click", (event) => {
