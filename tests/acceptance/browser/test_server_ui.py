@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -159,16 +159,35 @@ def test_what_a_person_typed_and_checked_is_replaced_only_if_they_choose_so(page
     expect(field).to_have_value("#111111")
 
 
+@pytest.mark.parametrize("fields", [{"n": {"type": "integer", "default": 10}}, {"n": {"type": "integer"}}])
+def test_a_form_that_can_be_sent_as_it_is_changes_only_if_a_person_chooses_so(
+    page: Page, site: Site, fields: dict[str, Any]
+) -> None:
+    """By its default, or because it may be empty."""
+    schema = {
+        "type": "object",
+        "properties": fields,
+        "required": [name for name in fields if "default" in fields[name]],
+    }
+    review = server_uis.review(params={"message": "How many?", "requestedSchema": schema})
+    opened(page, site, review, app(SUBMITS.replace("color: '#000000'", "n: 1000")))
+    expect(page.locator("#ui-told")).to_contain_text("The UI submitted new values")
+    expect(page.locator("#form input")).to_have_value(str(fields["n"].get("default", "")))
+    page.get_by_role("button", name="Use the new values").click()
+    expect(page.locator("#form input")).to_have_value("1000")
+
+
 @BOTH
+@pytest.mark.parametrize("first", ["{color: '#111111'}", "{color: '#111111', unknown: 1}"])
 def test_values_that_a_person_may_have_read_are_replaced_only_if_they_choose_so(
-    page: Page, site: Site, dialect: Dialect
+    page: Page, site: Site, dialect: Dialect, first: str
 ) -> None:
     script = "hello((to) => { if (to.params?.message) { window.to = to; document.body.append('go'); } });"
     opened(page, site, server_uis.review(dialect=dialect), app(script)).get_by_text("go").wait_for()
     field, told = page.get_by_label("Color required"), page.locator("#ui-told")
     use = page.get_by_role("button", name="Use the new values")
-    for color, shown in (("wrong", "wrong"), ("#111111", "#111111")):
-        page.frames[1].evaluate(f"answer(to, 'accept', {{color: '{color}'}})")
+    for content, shown in (("{color: 'wrong'}", "wrong"), (first, "#111111")):
+        page.frames[1].evaluate(f"answer(to, 'accept', {content})")
         expect(field).to_have_value(shown)
     page.frames[1].evaluate("answer(to, 'accept', {color: '#222222'})")
     expect(told).to_contain_text("The UI submitted new values")

@@ -45,6 +45,8 @@ class Proposal(msgspec.Struct, frozen=True):
     rejected: pages.RejectedForm
     problems: tuple[str, ...]
     """The problems that the app can correct, each with its field."""
+    sendable: bool
+    """Whether the filled form can be sent as it is, also if the app submitted more than it can show."""
 
 
 def proposal_of(review: Review, content: Any) -> Proposal:
@@ -55,7 +57,9 @@ def proposal_of(review: Review, content: Any) -> Proposal:
     form = forms.parse_form(review, posted)
     secret = {f"content.{name}": SECRET for name in _secrets(review, content)}
     problems = form.problems | {each.path: each.what for each in found} | secret
-    return Proposal(pages.RejectedForm(posted, form, problems), tuple(_sentences(review, found)))
+    filled = {name: value for name, value in form.verdict.items() if name != "digest"}
+    sendable = not form.problems and isinstance(verdicts.read(filled, review, digest="optional"), Verdict)
+    return Proposal(pages.RejectedForm(posted, form, problems), tuple(_sentences(review, found)), sendable)
 
 
 def _secrets(review: Review, content: Any) -> set[str]:
@@ -157,7 +161,8 @@ class UiRoutes:
             return JSONResponse({"problems": [], "form": None})
         made = await to_thread.run_sync(proposal_of, review, given.get("content"))
         values = await to_thread.run_sync(pages.view, review, (), person, self._web.store.wall(), made.rejected)
-        return JSONResponse({"problems": list(made.problems), "form": render.part("form.html", **values)})
+        form = render.part("form.html", **values)
+        return JSONResponse({"problems": list(made.problems), "form": form, "sendable": made.sendable})
 
     async def _shown(self, request: Request, person: Person) -> tuple[Review, ReviewUi] | Response:
         """The review and the UI that this user is shown."""

@@ -312,6 +312,21 @@ def test_secrets_that_an_app_fills_in_are_left_to_the_person() -> None:
     assert "hunter2" not in repr(made)
 
 
+@pytest.mark.parametrize(
+    ("content", "sendable"),
+    [
+        ({"color": "#3b82f6"}, True),
+        ({"color": "#3b82f6", "unknown": 1}, True),
+        ({"color": "#3b82f6", "name": 5}, True),
+        ({"color": "red"}, False),
+        ({"name": "Blue"}, False),
+        (None, False),
+    ],
+)
+def test_the_page_learns_whether_the_filled_form_can_be_sent(content: Any, sendable: bool) -> None:
+    assert sendable == proposal_of(server_uis.review(), content).sendable
+
+
 def test_a_problem_shows_hidden_characters_of_a_title_and_its_beginning() -> None:
     fields = {"n": {"type": "number", "title": "\u202eevorppA" + "x" * 5_000}}
     review = server_uis.review(params={"message": "?", "requestedSchema": {"type": "object", "properties": fields}})

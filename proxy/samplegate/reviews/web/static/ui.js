@@ -92,16 +92,18 @@ decision?.addEventListener("keydown", (event) => {
 // The gate's form beside the UI, with what the app submits.
 const form = {
   edited: decision?.dataset.typed === "yes", // by hand, since it was last filled. Also before the page came back with a check of it
-  filled: null, // the HTML of the last submission that fits, which a person may have read
+  filled: null, // the HTML of the last submission, if it can be sent: a person may have read it. "": the page's own values can be sent
   watch() {
+    const own = document.getElementById("form");
+    if (own.querySelector(".field") && !own.querySelector(":invalid")) this.filled = "";
     decision.addEventListener("input", (event) => {
       if (event.target.closest("#form")) this.edited = true;
     });
   },
-  fill(html, fits) {
+  fill(html, sendable) {
     swap("form", new DOMParser().parseFromString(html, "text/html"));
     this.edited = false;
-    this.filled = fits ? html : null;
+    this.filled = sendable ? html : null;
     document.getElementById("form").classList.add("filled");
   },
 };
@@ -321,16 +323,16 @@ class Bridge {
     this.tell(`The UI submitted values that do not fit the form. ${problems.slice(0, TOLD).map((each) => `${each}.`).join(" ")}${more}`);
   }
 
-  propose({ form: html, problems }) {
-    if (html === form.filled && !form.edited) return;
+  propose(found) {
+    if (found.form === form.filled && !form.edited) return;
     const inForm = document.getElementById("form").contains(document.activeElement);
-    if (form.edited || form.filled !== null || inForm) return this.offer(html, problems);
-    this.fill(html, problems);
+    if (form.edited || form.filled !== null || inForm) return this.offer(found);
+    this.fill(found);
   }
 
-  fill(html, problems) {
+  fill({ form: html, problems, sendable }) {
     calm.wait();
-    form.fill(html, !problems.length);
+    form.fill(html, sendable);
     preselect(problems.length ? "none" : "accept");
     if (problems.length) return;
     this.tell(`The UI filled in the form below. Check the values, then choose "${ACTIONS.accept}". Nothing was sent yet.`);
@@ -338,12 +340,12 @@ class Bridge {
   }
 
   // A person has typed into the form, or may have read the values in it: the app's new ones replace them only if they choose so.
-  offer(html, problems) {
-    if (!problems.length) this.tell("The UI submitted new values. The form below still has the values from before.");
+  offer(found) {
+    if (!found.problems.length) this.tell("The UI submitted new values. The form below still has the values from before.");
     const use = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Use the new values" });
     use.addEventListener("click", () => {
       use.remove();
-      this.fill(html, problems);
+      this.fill(found);
       document.getElementById("form").focus();
     });
     this.section.querySelector(".told").after(use);
