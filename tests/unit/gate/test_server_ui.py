@@ -899,11 +899,11 @@ class TestApprovals:
         [
             ((sha(HTML), sha(HTML)), sha(HTML)),
             ((None, sha(HTML)), sha(HTML)),
-            ((sha(HTML), None), None),
+            ((sha(HTML), None), sha(HTML)),
             ((None, None), None),
         ],
     )
-    async def test_each_vote_names_what_its_person_was_shown(
+    async def test_each_vote_names_what_its_person_was_shown_and_one_binds_the_decision(
         self, shown: Sequence[str | None], recorded: str | None
     ) -> None:
         gate = ReviewedGate(read_ui=Ui())
@@ -923,7 +923,7 @@ class TestApprovals:
         (review,) = reviews(gate)
         assert [ui or "" for ui in shown] == [vote.ui for vote in review.votes]
         assert review.ui is not None
-        assert review.lookup == (review.digest if shown[1] is None else lookup_with_ui(review.digest, review.ui))
+        assert review.lookup == (review.digest if recorded is None else lookup_with_ui(review.digest, review.ui))
 
     async def test_a_vote_before_the_ui_arrives_stays(self) -> None:
         gate = ReviewedGate(read_ui=Ui(after=2.0))
