@@ -37,6 +37,8 @@ def test_a_person_chooses_twice_and_sends_the_second_value(page: Page, site: Sit
         frame.get_by_role("slider").fill(value)
         frame.get_by_role("button", name="Use this share").click()
         if value == "40":
+            expect(page.locator("#ui-told")).to_contain_text("new values")
+            expect(page.locator("#decision.settling")).to_have_count(0)
             page.get_by_role("button", name="Use the new values").click()
         expect(field).to_have_value(value)
         expect(page.locator("button.proposed").filter(visible=True)).to_have_count(1 if fits else 0)

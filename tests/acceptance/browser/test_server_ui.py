@@ -143,6 +143,7 @@ def test_what_a_person_typed_is_replaced_only_if_they_choose_so(page: Page, site
     replace = page.get_by_role("button", name="Use the new values")
     expect(replace).to_be_visible()
     expect(page.get_by_label("Color required")).to_have_value("#111111")
+    calm(page)
     replace.click()
     expect(page.get_by_label("Color required")).to_have_value("#222222")
 
@@ -173,7 +174,11 @@ def test_a_form_that_can_be_sent_as_it_is_changes_only_if_a_person_chooses_so(
     opened(page, site, review, app(SUBMITS.replace("color: '#000000'", "n: 1000")))
     expect(page.locator("#ui-told")).to_contain_text("The UI submitted new values")
     expect(page.locator("#form input")).to_have_value(str(fields["n"].get("default", "")))
-    page.get_by_role("button", name="Use the new values").click()
+    use = page.get_by_role("button", name="Use the new values")
+    use.click()
+    expect(page.locator("#form input")).to_have_value(str(fields["n"].get("default", "")))
+    calm(page)
+    use.click()
     expect(page.locator("#form input")).to_have_value("1000")
 
 
@@ -197,6 +202,7 @@ def test_values_that_a_person_may_have_read_are_replaced_only_if_they_choose_so(
     expect(field).to_have_value("#111111")
     page.frames[1].evaluate("answer(to, 'accept', {color: '#333333'})")
     expect(told).to_contain_text("The UI submitted new values")
+    calm(page)
     use.click()
     expect(field).to_have_value("#333333")
     expect(use).to_have_count(0)

@@ -56,7 +56,7 @@ const calm = {
     this.timer = setTimeout(() => decision.classList.remove("settling"), CALM);
   },
   decides(button) {
-    return button?.name === "do" && button.value !== "preview";
+    return (button?.name === "do" && button.value !== "preview") || button?.name === "use"; // "use": what the app submitted
   },
   guards(button) {
     return this.decides(button) && performance.now() < this.until;
@@ -65,7 +65,7 @@ const calm = {
   watch(signal) {
     const decide = document.getElementById("decide");
     let top, own = -Infinity;
-    for (const input of ["wheel", "touchmove", "keydown", "pointerdown"]) {
+    for (const input of ["wheel", "touchmove", "keydown"]) {
       document.addEventListener(input, () => { own = performance.now(); }, { signal, capture: true, passive: true });
     }
     document.addEventListener("scroll", () => {
@@ -342,7 +342,7 @@ class Bridge {
   // A person has typed into the form, or may have read the values in it: the app's new ones replace them only if they choose so.
   offer(found) {
     if (!found.problems.length) this.tell("The UI submitted new values. The form below still has the values from before.");
-    const use = Object.assign(document.createElement("button"), { type: "button", className: "secondary", textContent: "Use the new values" });
+    const use = Object.assign(document.createElement("button"), { type: "button", name: "use", className: "secondary", textContent: "Use the new values" });
     use.addEventListener("click", () => {
       use.remove();
       this.fill(found);
