@@ -61,6 +61,7 @@ class Looked:
             self._page.set_viewport_size({"width": width, "height": 900})
             self._page.emulate_media(color_scheme=scheme)
             self._page.evaluate("Promise.all(document.getAnimations().map((each) => each.finished))")
+            expect(self._page.locator(".settling")).to_have_count(0)  # buttons wait after a change of the size
             assert [] == faults(self._page), (what, width, scheme)
 
 
