@@ -160,6 +160,10 @@ def test_what_a_person_typed_and_checked_is_replaced_only_if_they_choose_so(page
     expect(field).to_have_value("#111111")
 
 
+NOT_PRESSED: Final = "Object.defineProperty(navigator, 'userActivation', { value: { isActive: false } })"
+"""Playwright's scripts count as a press."""
+
+
 @pytest.mark.parametrize("fields", [{"n": {"type": "integer", "default": 10}}, {"n": {"type": "integer"}}])
 def test_a_form_that_can_be_sent_as_it_is_changes_only_if_a_person_chooses_so(
     page: Page, site: Site, fields: dict[str, Any]
@@ -170,6 +174,7 @@ def test_a_form_that_can_be_sent_as_it_is_changes_only_if_a_person_chooses_so(
         "properties": fields,
         "required": [name for name in fields if "default" in fields[name]],
     }
+    page.add_init_script(NOT_PRESSED)
     review = server_uis.review(params={"message": "How many?", "requestedSchema": schema})
     opened(page, site, review, app(SUBMITS.replace("color: '#000000'", "n: 1000")))
     expect(page.locator("#ui-told")).to_contain_text("The UI submitted new values")
@@ -180,6 +185,56 @@ def test_a_form_that_can_be_sent_as_it_is_changes_only_if_a_person_chooses_so(
     calm(page)
     use.click()
     expect(page.locator("#form input")).to_have_value("1000")
+
+
+DEFAULT: Final = {
+    "params": {
+        "message": "How many?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "default": 10}},
+            "required": ["n"],
+        },
+    }
+}
+SEVEN: Final = app(
+    """hello((to) => {
+      if (!to.params?.message) return;
+      document.querySelector("button").onclick = () => answer(to, "accept", { n: 7 });
+      document.querySelector("button").disabled = false;
+    });""",
+    "<button disabled>Seven</button>",
+)
+
+
+def test_a_default_gives_way_to_what_a_person_submits_in_the_app(page: Page, site: Site) -> None:
+    seven = opened(page, site, server_uis.review(**DEFAULT), SEVEN).get_by_role("button")
+    expect(seven).to_be_enabled()
+    expect(page.locator("#form input")).to_have_value("10")
+    seven.click()
+    expect(page.locator("#form input")).to_have_value("7")
+    expect(page.get_by_role("button", name="Use the new values")).to_have_count(0)
+
+
+def test_a_press_beside_the_frame_is_none_in_the_app(page: Page, site: Site) -> None:
+    late = SEVEN.replace(
+        b".disabled = false;", b"; setTimeout(() => document.querySelector('button').onclick(), 1000);"
+    )
+    opened(page, site, server_uis.review(**DEFAULT), late)
+    page.get_by_role("heading", name="Decide").click()
+    expect(page.locator("#ui-told")).to_contain_text("The UI submitted new values")
+    expect(page.locator("#form input")).to_have_value("10")
+
+
+def test_an_app_that_takes_the_focus_does_not_pose_as_one_that_a_person_uses(page: Page, site: Site) -> None:
+    takes = SEVEN.replace(
+        b".disabled = false;", b".focus(); setTimeout(() => document.querySelector('button').click(), 500);"
+    )
+    takes = takes.replace(b"<button disabled>", b"<button>")
+    page.add_init_script(NOT_PRESSED)
+    opened(page, site, server_uis.review(**DEFAULT), takes)
+    expect(page.locator("#ui-told")).to_contain_text("The UI submitted new values")
+    expect(page.locator("#form input")).to_have_value("10")
 
 
 @BOTH

@@ -9,6 +9,7 @@ const TEARDOWN = 300; // ms in which an app may clean up
 const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
 const OWN = 200; // ms in which the page scrolls by a person's input to it
 const REACH = 400; // ms between a press in the frame and the page's knowledge of the pointer there
+const ACTIVE = 5000; // ms for which browsers know of a press
 const HEIGHT = [80, 800]; // CSS pixels
 const TOLD = 3; // problems with what the app submitted that are told beside the UI. The form has all of them
 const ISOLATES = 152; // Chromium with Connection-Allowlist. Without it, the app could send what is typed into it to somewhere else
@@ -88,6 +89,19 @@ decision?.addEventListener("keydown", (event) => {
   event.preventDefault();
   calm.wait();
 }, true);
+
+// A press in the frame activates the page, too, and no app can feign one. The page itself does not see it, unlike those beside the frame.
+const person = {
+  pressed: -Infinity, // beside the frame
+  watch() {
+    for (const press of ["pointerdown", "pointerup", "touchend", "keydown"]) {
+      document.addEventListener(press, () => { this.pressed = performance.now(); }, { capture: true, passive: true });
+    }
+  },
+  usesApp() {
+    return Boolean(navigator.userActivation?.isActive) && performance.now() - this.pressed > ACTIVE;
+  },
+};
 
 // The gate's form beside the UI, with what the app submits.
 const form = {
@@ -286,6 +300,7 @@ class Bridge {
     if (++this.submissions > LIMITS.submissions) return this.close("The UI submitted too often, so it was closed. Use the form below.");
     if (this.checking) return;
     this.checking = true;
+    const uses = person.usesApp();
     let found;
     try {
       found = await this.check(isObject(given) ? given : {});
@@ -295,7 +310,7 @@ class Bridge {
     if (this.phase === "closed" || found === undefined) return;
     const action = ACTIONS[given?.action] ? given.action : "accept";
     if (found.problems.length) this.refuse(found.problems);
-    if (action === "accept" && found.form !== null) this.propose(found);
+    if (action === "accept" && found.form !== null) this.propose(found, uses);
     else if (!found.problems.length) this.decline(action);
   }
 
@@ -323,10 +338,12 @@ class Bridge {
     this.tell(`The UI submitted values that do not fit the form. ${problems.slice(0, TOLD).map((each) => `${each}.`).join(" ")}${more}`);
   }
 
-  propose(found) {
+  // The form's own values give way when a person has pressed something in the app, and an app's values that can be sent only to a press of the gate's button.
+  propose(found, uses) {
     if (found.form === form.filled && !form.edited) return;
     const inForm = document.getElementById("form").contains(document.activeElement);
-    if (form.edited || form.filled !== null || inForm) return this.offer(found);
+    const stays = form.filled !== null && !(form.filled === "" && uses);
+    if (form.edited || stays || inForm) return this.offer(found);
     this.fill(found);
   }
 
@@ -419,6 +436,7 @@ function begin() {
 
 if (page && decision && document.getElementById("form")) {
   form.watch();
+  person.watch();
   document.addEventListener("ui-changed", () => {
     calm.wait();
     begin();
