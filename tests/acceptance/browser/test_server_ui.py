@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Error, FrameLocator, Page, expect
+from playwright.sync_api import Error, FrameLocator, Locator, Page, expect
 
 from samplegate.reviews.review import Review, Verdict
 from tests.acceptance.browser.conftest import Site, Watched
@@ -43,6 +43,14 @@ def calm(page: Page) -> None:
     expect(page.locator("#decision.settling")).to_have_count(0)
 
 
+def press(page: Page, button: Locator) -> None:
+    """Press a button that decides, once it does. A script that scrolls to it is taken for the app."""
+    button.scroll_into_view_if_needed()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    calm(page)
+    button.click()
+
+
 @BOTH
 def test_an_app_fills_in_the_form_and_only_the_gates_button_sends(page: Page, site: Site, dialect: Dialect) -> None:
     review = server_uis.review(dialect=dialect)
@@ -60,8 +68,7 @@ def test_an_app_fills_in_the_form_and_only_the_gates_button_sends(page: Page, si
     expect(page.get_by_label("Color required")).to_have_value("#3b82f6")
     expect(page.locator("#ui-told")).to_contain_text("Nothing was sent yet")
     assert "pending" == site.get(review.id).state
-    calm(page)
-    page.get_by_role("button", name="Accept and send").click()
+    press(page, page.get_by_role("button", name="Accept and send"))
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
     verdict = site.get(review.id).verdict
     assert verdict is not None
@@ -143,8 +150,7 @@ def test_what_a_person_typed_is_replaced_only_if_they_choose_so(page: Page, site
     replace = page.get_by_role("button", name="Use the new values")
     expect(replace).to_be_visible()
     expect(page.get_by_label("Color required")).to_have_value("#111111")
-    calm(page)
-    replace.click()
+    press(page, replace)
     expect(page.get_by_label("Color required")).to_have_value("#222222")
 
 
@@ -182,20 +188,13 @@ def test_a_form_that_can_be_sent_as_it_is_changes_only_if_a_person_chooses_so(
     use = page.get_by_role("button", name="Use the new values")
     use.click()
     expect(page.locator("#form input")).to_have_value(str(fields["n"].get("default", "")))
-    calm(page)
-    use.click()
+    press(page, use)
     expect(page.locator("#form input")).to_have_value("1000")
 
 
 DEFAULT: Final = {
-    "params": {
-        "message": "How many?",
-        "requestedSchema": {
-            "type": "object",
-            "properties": {"n": {"type": "integer", "default": 10}},
-            "required": ["n"],
-        },
-    }
+    "message": "How many?",
+    "requestedSchema": {"type": "object", "properties": {"n": {"type": "integer", "default": 10}}, "required": ["n"]},
 }
 SEVEN: Final = app(
     """hello((to) => {
@@ -208,7 +207,7 @@ SEVEN: Final = app(
 
 
 def test_a_default_gives_way_to_what_a_person_submits_in_the_app(page: Page, site: Site) -> None:
-    seven = opened(page, site, server_uis.review(**DEFAULT), SEVEN).get_by_role("button")
+    seven = opened(page, site, server_uis.review(params=DEFAULT), SEVEN).get_by_role("button")
     expect(seven).to_be_enabled()
     expect(page.locator("#form input")).to_have_value("10")
     seven.click()
@@ -220,7 +219,7 @@ def test_a_press_beside_the_frame_is_none_in_the_app(page: Page, site: Site) -> 
     late = SEVEN.replace(
         b".disabled = false;", b"; setTimeout(() => document.querySelector('button').onclick(), 1000);"
     )
-    opened(page, site, server_uis.review(**DEFAULT), late)
+    opened(page, site, server_uis.review(params=DEFAULT), late)
     page.get_by_role("heading", name="Decide").click()
     expect(page.locator("#ui-told")).to_contain_text("The UI submitted new values")
     expect(page.locator("#form input")).to_have_value("10")
@@ -232,7 +231,7 @@ def test_an_app_that_takes_the_focus_does_not_pose_as_one_that_a_person_uses(pag
     )
     takes = takes.replace(b"<button disabled>", b"<button>")
     page.add_init_script(NOT_PRESSED)
-    opened(page, site, server_uis.review(**DEFAULT), takes)
+    opened(page, site, server_uis.review(params=DEFAULT), takes)
     expect(page.locator("#ui-told")).to_contain_text("The UI submitted new values")
     expect(page.locator("#form input")).to_have_value("10")
 
@@ -257,8 +256,7 @@ def test_values_that_a_person_may_have_read_are_replaced_only_if_they_choose_so(
     expect(field).to_have_value("#111111")
     page.frames[1].evaluate("answer(to, 'accept', {color: '#333333'})")
     expect(told).to_contain_text("The UI submitted new values")
-    calm(page)
-    use.click()
+    press(page, use)
     expect(field).to_have_value("#333333")
     expect(use).to_have_count(0)
     page.frames[1].evaluate("answer(to, 'accept', {color: '#333333'})")
@@ -273,8 +271,7 @@ def test_a_person_can_close_the_ui_and_use_the_form(page: Page, site: Site) -> N
     expect(page.locator("iframe")).to_have_count(0)
     expect(page.get_by_role("button", name="Close the UI")).to_have_count(0)
     page.get_by_label("Color required").fill("#123456")
-    calm(page)
-    page.get_by_role("button", name="Accept and send").click()
+    press(page, page.get_by_role("button", name="Accept and send"))
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
 
 
@@ -302,8 +299,7 @@ def test_a_press_that_an_app_interrupts_decides_nothing(page: Page, site: Site) 
     expect(page.get_by_label("Color required")).to_have_value("#000000")
     page.get_by_role("button", name="Accept and send").click()
     assert "pending" == site.get(review.id).state
-    calm(page)
-    page.get_by_role("button", name="Accept and send").click()
+    press(page, page.get_by_role("button", name="Accept and send"))
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
 
 
@@ -428,8 +424,7 @@ def test_an_app_that_sends_too_much_is_closed_and_the_form_stays(page: Page, sit
     expect(page.locator("#ui-told")).to_contain_text(told)
     expect(page.locator("iframe")).to_have_count(0)
     page.get_by_label("Color required").fill("#123456")
-    calm(page)
-    page.get_by_role("button", name="Accept and send").click()
+    press(page, page.get_by_role("button", name="Accept and send"))
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
     verdict = site.get(review.id).verdict
     assert verdict is not None
@@ -527,8 +522,7 @@ def test_a_ui_that_failed_says_why_and_the_form_stays(page: Page, site: Site) ->
     site.run(lambda: site.listener.store.write(lambda store: store.attach_ui(review.id, failed, b"")))
     expect(page.locator("#ui")).to_contain_text("cannot be shown: no answer within 10s")
     page.get_by_label("Color required").fill("#123456")
-    calm(page)
-    page.get_by_role("button", name="Accept and send").click()
+    press(page, page.get_by_role("button", name="Accept and send"))
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
 
 
@@ -769,8 +763,7 @@ def test_an_app_of_the_official_sdk_works(page: Page, site: Site, watched: list[
         frame.get_by_role("button").click()
         expect(page.get_by_label("Color required")).to_have_value(color)
     expect(page.locator("#ui-told")).to_contain_text("Nothing was sent yet")
-    calm(page)
-    page.get_by_role("button", name="Accept and send").click()
+    press(page, page.get_by_role("button", name="Accept and send"))
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
     assert {"policy: script-src eval"} == set(watched[0].said)
     watched[0].said.clear()

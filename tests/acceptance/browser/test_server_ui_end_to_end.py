@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from samplegate.demo.color_server import BANNER, LABEL
 from tests.acceptance.browser.conftest import SECONDS
-from tests.acceptance.browser.test_server_ui import calm
+from tests.acceptance.browser.test_server_ui import press
 from tests.fakes.daemon import BOUND, Client, Gate, client, serving
 from tests.fakes.daemon_reviews import TOKEN, settings
 from tests.fakes.run_process import call as call_of
@@ -138,16 +138,14 @@ def test_a_color_reaches_the_server_by_the_gates_button_only(
             picker.get_by_role("button", name="Use this color").click()
             expect(page.locator("#ui-told")).to_contain_text("Nothing was sent yet")
             expect(page.locator("#standing")).to_contain_text("expires in")
-            calm(page)
-            page.get_by_role("button", name="Accept and send").click()
+            press(page, page.get_by_role("button", name="Accept and send"))
             got = result()["result"]["structuredContent"]
             assert {"action": "accept", "content": {"color": "#3b82f6"}} == got
         for action, button in (("decline", "Decline"), ("cancel", "Dismiss")) if over is http else ():
             result = talk.call(LABEL)
             opened(page).get_by_role("button", name=action.title()).click()
             expect(page.locator("button.proposed").filter(visible=True)).to_have_text(button)
-            calm(page)
-            page.locator("#decide").get_by_role("button", name=button).click()
+            press(page, page.locator("#decide").get_by_role("button", name=button))
             assert {"action": action} == result()["result"]["structuredContent"]
 
 
@@ -169,6 +167,5 @@ def test_a_kill_after_the_app_has_submitted_decides_nothing(page: Page, tmp_path
         picker.get_by_label("Color", exact=True).fill("#123456")
         picker.get_by_role("button", name="Use this color").click()
         expect(page.get_by_label("Color required")).to_have_value("#123456")
-        calm(page)
-        page.get_by_role("button", name="Accept and send").click()
+        press(page, page.get_by_role("button", name="Accept and send"))
         assert {"color": "#123456"} == result()["result"]["structuredContent"]["content"]

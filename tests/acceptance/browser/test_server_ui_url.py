@@ -15,7 +15,7 @@ from playwright.sync_api import FrameLocator, Page, expect
 from samplegate.reviews.review import Review
 from tests.acceptance.browser.conftest import Site, Watched
 from tests.acceptance.browser.test_access import faults
-from tests.acceptance.browser.test_server_ui import calm
+from tests.acceptance.browser.test_server_ui import calm, press
 from tests.fakes import server_uis
 from tests.fakes.server_uis import PICKER, app, ready_at
 
@@ -106,7 +106,7 @@ def test_a_person_decides_to_load_it_and_the_gates_button_sends(
     assert "pending" == site.get(review.id).state
     calm(page)
     assert [] == faults(page)
-    page.get_by_role("button", name="Accept and send").click()
+    press(page, page.get_by_role("button", name="Accept and send"))
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
     decided = site.get(review.id)
     assert decided.verdict is not None
