@@ -94,6 +94,7 @@ def test_a_person_decides_to_load_it_and_the_gates_button_sends(
     expect(page.locator("#ui")).to_contain_text(f"The server's UI is at {elsewhere.url}.")
     expect(page.locator("#ui-told")).to_contain_text(f"{elsewhere.url} gets the form's text")
     assert [] == elsewhere.asked
+    calm(page)
     assert [] == faults(page)
     picker = frame(page)
     picker.get_by_label("Color", exact=True).fill("3b82f6")
