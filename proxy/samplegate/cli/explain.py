@@ -311,6 +311,8 @@ class Explained:
     spending: Spending
     ui: UiRef | None
     """The server's own UI that the form names."""
+    cuts_ui: bool = False
+    """``ui_forward: cut`` for this server."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -476,7 +478,9 @@ def _explain(
     decision, steps = explain(compiled, item.request, Situation(can_forward(item.request, client), item.offered))
     reviews = review_stages(compiled, item.request, decision)
     spent = spending(compiled, item.request, decision)
-    return Explained(item.method, item.request, decision, reviews, steps, spent, item.ui)
+    peer = compiled.policy.servers.get(origin.server)
+    cut = peer is not None and peer.ui_forward == "cut"
+    return Explained(item.method, item.request, decision, reviews, steps, spent, item.ui, cut)
 
 
 def _report(explained: Explained) -> Iterator[str]:
@@ -528,14 +532,20 @@ def _ui_shown(explained: Explained) -> tuple[str, Literal["reviewer", "client", 
     """What happens to the server's own UI that the form names, as a sentence and as a word; None if it names none."""
     if explained.ui is None:
         return None
+    is_rich = explained.ui.dialect == "rich"
     match explained.decision.act:
         case Escalated(ui=True, ui_origins=origins):
-            by_url = f", also from {', '.join(origins)}" if origins else ""
+            by_url = f", also from {', '.join(origins)}" if origins and is_rich else ""
             return f"the server's own UI is shown to the reviewer{by_url}, if there is a page", "reviewer"
         case Escalated():
             return "the server's own UI is hidden from the reviewer (ui: hide)", "nobody"
+        case Forwarded() if is_rich and explained.cuts_ui:
+            return "the client gets the form without the server's own UI (ui_forward: cut)", "nobody"
         case Forwarded():
-            return "the client gets the server's own UI with the form, if it declared that", "client"
+            return (
+                f"the client gets the server's own UI with the form{'' if is_rich else ', if it declared that'}",
+                "client",
+            )
         case _:
             return "nobody sees the server's own UI", "nobody"
 

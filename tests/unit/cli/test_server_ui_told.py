@@ -81,10 +81,6 @@ NAMED = {"message": "m", "requestedSchema": {"type": "object", "properties": {"a
         ("--tool plain", ("nobody", "the server's own UI is hidden from the reviewer (ui: hide)")),
         ("--tool close", ("nobody", "nobody sees the server's own UI")),
         ("--tool confirm", ("nobody", "nobody sees the server's own UI")),
-        (
-            "--tool confirm --client elicitation.form",
-            ("client", "the client gets the server's own UI with the form, if it declared that"),
-        ),
     ],
 )
 @pytest.mark.parametrize("params", [{"_meta": META}, {"ui": {"uri": "ui://a/x"}}])
@@ -98,11 +94,47 @@ def test_explain_tells_who_sees_the_ui(
     assert {"shown_to": told[0]} == json.loads(run(*given, "--json", "r.json").out)["ui"]
 
 
-def test_explain_tells_from_which_origins_it_may_be_loaded(run: Run, write: Write) -> None:
+@pytest.mark.parametrize(
+    ("params", "servers", "told"),
+    [
+        ({"_meta": META}, "", ("client", "the client gets the server's own UI with the form, if it declared that")),
+        (
+            {"_meta": META},
+            "servers: {default: {ui_forward: cut}}",
+            ("client", "the client gets the server's own UI with the form, if it declared that"),
+        ),
+        ({"ui": {"uri": "ui://a/x"}}, "", ("client", "the client gets the server's own UI with the form")),
+        (
+            {"ui": {"uri": "ui://a/x"}},
+            "servers: {default: {ui_forward: cut}}",
+            ("nobody", "the client gets the form without the server's own UI (ui_forward: cut)"),
+        ),
+    ],
+)
+def test_explain_tells_what_a_client_gets_in_each_dialect(
+    run: Run, write: Write, params: dict[str, Any], servers: str, told: tuple[str, str]
+) -> None:
+    write("p.yaml", POLICY + servers)
+    write("r.json", json.dumps({"method": "elicitation/create", "params": {**NAMED, **params}}))
+    given = ("explain", "--policy", "p.yaml", "--tool", "confirm", "--client", "elicitation.form")
+    assert [f"ui        {told[1]}"] == [one for one in run(*given, "r.json").out.splitlines() if one.startswith("ui ")]
+    assert {"shown_to": told[0]} == json.loads(run(*given, "--json", "r.json").out)["ui"]
+
+
+@pytest.mark.parametrize(
+    ("params", "origins"),
+    [
+        ({"ui": {"uri": "ui://a/x"}}, ", also from https://a.example, https://b.example"),
+        ({"_meta": META}, ""),  # SEP-3118 negotiates HTML, so no URL counts there
+    ],
+)
+def test_explain_tells_from_which_origins_it_may_be_loaded(
+    run: Run, write: Write, params: dict[str, Any], origins: str
+) -> None:
     write("p.yaml", POLICY.replace("ui: show", "ui: show, ui_origins: [https://a.example, https://b.example]"))
-    write("r.json", json.dumps({"method": "elicitation/create", "params": {**NAMED, "ui": {"uri": "ui://a/x"}}}))
+    write("r.json", json.dumps({"method": "elicitation/create", "params": {**NAMED, **params}}))
     told = run("explain", "--policy", "p.yaml", "--tool", "pick", "r.json").out
-    assert "is shown to the reviewer, also from https://a.example, https://b.example, if there is a page" in told
+    assert f"is shown to the reviewer{origins}, if there is a page" in told
 
 
 def test_explain_tells_nothing_of_a_form_that_names_none(run: Run, write: Write) -> None:
