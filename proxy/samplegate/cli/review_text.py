@@ -206,18 +206,18 @@ def _facts(review: Review, now: float) -> Iterator[str]:
     if review.changed:
         yield f"  changed    by the rule: {harmless(', '.join(review.changed))}"
     if review.ui is not None:
-        yield f"  ui         {_ui(review.ui)}"
+        yield f"  ui         {_ui(review.ui, review.state)}"
     yield from _votes(review)
     yield f"  digest     {harmless(version(review))}"
 
 
-def _ui(ui: ReviewUi) -> str:
+def _ui(ui: ReviewUi, state: str) -> str:
     """The server's own UI, which only the page shows."""
     what = f"the page at its URL {harmless(ui.url)}" if ui.url else f"it, {ui.size} bytes"
     about = {
         "ready": f"the page shows {what}, sha256:{harmless(ui.sha256)}",
         "failed": f"cannot be shown: {harmless(ui.problem)}",
-        "loading": "being loaded",
+        "loading": "being loaded" if state == "pending" else "not loaded",
     }
     return f"{harmless(ui.uri)} ({about[ui.state]})"
 

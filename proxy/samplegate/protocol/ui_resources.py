@@ -124,7 +124,7 @@ def ui_in(result: rawjson.Object, uri: str, origins: Collection[str] = ()) -> Ui
         raise Malformed("the content has another URI")
     mime_type = rawjson.string(content.raw("mimeType"))
     if mime_type == URL_MIME_TYPE and not origins:
-        raise Malformed("the content is a URL, and the rule names no ui_origins for this form")
+        raise Malformed("the content is a URL, which needs RICH elicitation and ui_origins in the rule")
     if mime_type not in (UI_MIME_TYPE, URL_MIME_TYPE):
         raise Malformed(f"the content's MIME type is not {UI_MIME_TYPE}")
     text, blob = rawjson.string(content.raw("text")), rawjson.string(content.raw("blob"))

@@ -170,3 +170,16 @@ def test_it_is_loaded_from_no_other_origin_also_by_a_redirect(
     assert any(re.search(r"frame-src", said) for said in watched[0].said)
     watched[0].elsewhere.clear()
     watched[0].said.clear()
+
+
+def test_at_the_host_of_the_review_page_it_is_not_loaded_and_the_page_says_why(
+    page: Page, site: Site, elsewhere: Elsewhere
+) -> None:
+    opened(page, site, f"{elsewhere.other}/app", elsewhere.other)
+    page.get_by_role("button", name="Show the UI").click()
+    expect(page.locator("#ui-told")).to_have_text(
+        "The UI cannot be shown: the UI's URL is at the host of this page; serve it from another one."
+        " Use the form below."
+    )
+    assert [] == elsewhere.asked
+    expect(page.locator("iframe")).to_have_count(0)

@@ -105,3 +105,16 @@ def test_the_servers_ui_is_named_with_its_state_and_whether_it_was_shown(
     assert isinstance(kept.at(NOW + 2).decide(_id("ui"), verdict, who="bob", door="page"), Review)
     assert f"the server's UI was shown (sha256:{READY.sha256})" in said()
     kept.close()
+
+
+def test_a_servers_ui_that_came_too_late_is_not_being_loaded(
+    tmp_path: Path, empty_store: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    kept = TimedReviews(empty_store(tmp_path))
+    monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path))
+    asked = replace(FORM, id=_id("ui"), created=NOW, ui=ReviewUi(uri="ui://x/y", dialect="rich"))
+    assert kept.at(NOW).open(asked, announce=False, most=9)
+    verdict = Verdict(word="answer", result={"action": "decline"})
+    assert isinstance(kept.at(NOW + 1).decide(_id("ui"), verdict, who="bob", door="page"), Review)
+    assert "  ui         ui://x/y (not loaded)\n" in run("reviews", "show", _id("ui")).out
+    kept.close()

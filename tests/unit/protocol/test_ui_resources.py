@@ -583,7 +583,7 @@ class TestUrl:
         assert UiResource(url.encode(), is_url=True) == resource(uri_list(text), "https://other.example", PLACE)
         coded = {"uri": URI, "mimeType": "text/uri-list", "blob": base64.b64encode(text.encode()).decode()}
         assert UiResource(url.encode(), is_url=True) == resource({"contents": [coded]}, PLACE)
-        with pytest.raises(Malformed, match="the rule names no ui_origins"):
+        with pytest.raises(Malformed, match="a URL, which needs RICH elicitation and ui_origins in the rule"):
             resource(uri_list(text))
 
     @pytest.mark.parametrize(

@@ -410,6 +410,16 @@ async def test_without_a_hash_no_ui_was_shown(listener: ReviewersListener) -> No
     assert "The server's own UI was not shown" in ann.page.text
 
 
+async def test_a_ui_that_came_too_late_is_not_being_loaded(listener: ReviewersListener) -> None:
+    review = server_uis.review()
+    await listener.open_review(review)
+    ann = await visitor(listener)
+    await ann.open(f"/reviews/{review.id}")
+    assert "(loading)" in ann.page.text
+    await ann.fill("Color", "#3b82f6").press("Accept and send")
+    assert "(not loaded)" in ann.page.text
+
+
 async def test_a_form_that_comes_back_remembers_the_ui(listener: ReviewersListener) -> None:
     review = await shown(listener)
     ann = await visitor(listener)

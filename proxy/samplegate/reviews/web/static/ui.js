@@ -406,7 +406,7 @@ async function show(section) {
   const told = (text) => { section.querySelector(".told").textContent = text; };
   try {
     const answer = await fetch(`${page.dataset.at}/ui/description`, { credentials: "same-origin", redirect: "error", cache: "no-store" });
-    if (!answer.ok) return told("The UI cannot be shown now. Use the form below.");
+    if (!answer.ok) return told(`The UI cannot be shown: ${(await answer.json()).detail}. Use the form below.`); // without JSON: see below
     new Bridge(section, await answer.json());
   } catch {
     told("The UI could not be loaded. Use the form below.");
