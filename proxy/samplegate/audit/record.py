@@ -234,8 +234,8 @@ MEMBERS: Final[Mapping[str, str]] = {
     "review_ui": "The SHA-256 of the server's own UI that the reviewer who decided was shown.",
     "votes": (
         "The votes so far, if the reviewer needs several approvals: `by`, `how`, `verdict` (`approve`, `answer`,"
-        " `reject`, `decline`, `cancel`), `at`, the `digest` of the version, whether the name is `proven`, and whether"
-        " an edit made the vote `void`."
+        " `reject`, `decline`, `cancel`), `at`, the `digest` of the version, whether the name is `proven`, whether an"
+        " edit made the vote `void`, and the SHA-256 of the server's own UI that this person was shown (`ui`)."
     ),
     "revokes": (
         "`true`: the earlier line with this `decision_id` names an answer that was not released after all, because the"
@@ -360,7 +360,8 @@ def _call(call: Call) -> dict[str, str]:
 def _vote(vote: Vote) -> dict[str, Any]:
     found = {name: getattr(vote, name) for name in ("how", "verdict", "digest", "proven")}
     void = {"void": True} if vote.void else {}
-    return {"by": _clipped(vote.by, MAX_NAME), **found, "at": timestamp(vote.at), **void}
+    ui = {"ui": vote.ui} if vote.ui else {}
+    return {"by": _clipped(vote.by, MAX_NAME), **found, "at": timestamp(vote.at), **void, **ui}
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

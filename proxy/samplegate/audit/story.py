@@ -40,6 +40,8 @@ class RecordedVote(msgspec.Struct, frozen=True):
     digest: str = ""
     proven: bool = False
     void: bool = False
+    ui: str = ""
+    """The SHA-256 of the server's own UI that this person was shown."""
 
 
 class DecisionLine(RecordLine, frozen=True):

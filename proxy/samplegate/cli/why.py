@@ -458,7 +458,8 @@ def _reviewed(line: DecisionLine, earlier: Sequence[_ReviewStory], review: _Revi
         shown = f", who was shown the server's own UI (SHA-256 {plain(line.review_ui)})" if line.review_ui else ""
         yield f"decided by {plain(line.reviewed_by or _UNKNOWN)} ({plain(line.review_door)}){shown}"
     for vote in line.votes:
-        marks = [mark for mark, holds in (("unproved name", not vote.proven), ("void", vote.void)) if holds]
+        marked = (("unproved name", not vote.proven), ("void", vote.void), ("saw the UI", bool(vote.ui)))
+        marks = [mark for mark, holds in marked if holds]
         yield f"vote: {plain(vote.verdict)} by {plain(vote.by)} ({', '.join([plain(vote.how), *marks])})"
     yield from _history(review)
 

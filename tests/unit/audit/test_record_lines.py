@@ -70,7 +70,16 @@ FULL = replace(
     reviewed_ms=1000.00049,
     votes=(
         Vote(by="ben", how="webhook", verdict="approve", at=1_700_000_000.0, digest="sha256:a", void=True),
-        Vote(by="ann", how="page", verdict="answer", at=1_700_000_001.5, digest="sha256:b", proven=True, reason="r"),
+        Vote(
+            by="ann",
+            how="page",
+            verdict="answer",
+            at=1_700_000_001.5,
+            digest="sha256:b",
+            proven=True,
+            reason="r",
+            ui="ab" * 32,
+        ),
     ),
     revokes=True,
     asked={"never": "told"},

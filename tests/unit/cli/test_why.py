@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from samplegate.audit.decision_log import decision_log
 from samplegate.audit.record import Attempt, Record
@@ -495,3 +496,5 @@ def test_a_long_search_shows_its_progress(run: Run, write: Write, monkeypatch: p
 def test_each_vote_is_told(run: Run, write: Write) -> None:
     asked = record(outcome="answered", effect="escalate", **REVIEWED, review_door="page", votes=(VOTE,))
     assert "          vote: approve by ann (webhook, unproved name, void)\n" in why(run, write, asked).out
+    asked = record(outcome="answered", effect="escalate", **REVIEWED, votes=(replace(VOTE, ui="ab" * 32),))
+    assert "          vote: approve by ann (webhook, unproved name, void, saw the UI)\n" in why(run, write, asked).out
