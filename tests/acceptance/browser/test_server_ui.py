@@ -635,6 +635,16 @@ def test_the_address_of_a_frame_opened_by_hand_shows_nothing(page: Page, site: S
     watched[0].said.clear()
 
 
+def test_a_proxy_that_signs_people_in_gets_its_cookies_with_the_frames_request_too(page: Page, site: Site) -> None:
+    """The gate itself ignores them there."""
+    review = server_uis.review()
+    site.open(review)
+    attach(site, review)
+    with page.expect_request("**/ui?t=*") as asked:
+        page.goto(f"/reviews/{review.id}")
+    assert "samplegate" in asked.value.all_headers().get("cookie", "")
+
+
 TRAP: Final = "<input aria-label='trap'>"
 
 

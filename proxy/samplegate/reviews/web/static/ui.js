@@ -142,7 +142,7 @@ class Bridge {
     this.phase = "starting"; // starting, greeted (SEP-3118: ui/initialize was answered), ready, closed
     this.frame = Object.assign(document.createElement("iframe"), { title: `UI from ${section.dataset.server}`, referrerPolicy: "no-referrer" });
     this.frame.setAttribute("sandbox", "allow-scripts allow-forms"); // forms: else there are no submit events
-    this.frame.setAttribute("credentialless", ""); // a page elsewhere does not learn who opens it
+    if (section.dataset.origin) this.frame.setAttribute("credentialless", ""); // a page elsewhere does not learn who opens it
     this.frame.allow = document.featurePolicy?.allowedFeatures().map((name) => `${name} 'none'`).join("; ") ?? "";
     this.end = new AbortController();
     const { signal } = this.end;
