@@ -230,8 +230,8 @@ def gone(policy: Policy, review: Review) -> str | None:
     if review.ui is not None and isinstance(rule, EscalateRule):
         if rule.ui == "hide":
             return f"the policy was reloaded, and rule {review.rule!r} no longer shows the server's own UI"
-        if review.ui.url and review.ui.origin not in rule.ui_origins:
-            return f"the policy was reloaded, and rule {review.rule!r} no longer shows UIs from the origin of this one"
+        if review.ui.dialect == "rich" and set(review.ui.origins) != set(rule.ui_origins):
+            return f"the policy was reloaded, and rule {review.rule!r} now has other ui_origins"
     asked = _votes(policy, review.reviewer)
     return (
         None

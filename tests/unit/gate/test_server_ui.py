@@ -113,6 +113,15 @@ def fresh(rule: Mapping[str, Any] = SHOW, params: Any = NAMED, **more: Any) -> A
     return pushed(rule, method="elicitation/create", params=params, policy=more.pop("policy", POLICY), **more)
 
 
+def in_sep_3118(rule: Mapping[str, Any]) -> Any:
+    """As ``fresh``, but the form names its UI in the other dialect."""
+    d = Dialogue(rule, **POLICY)
+    d.session.state.policy = SessionRules(d.compiled, page=True)
+    d.open_legacy()
+    named = form() | {"_meta": {"ui": {"resourceUri": URI}}}
+    return d, one(d.server(request(7, "elicitation/create", **named)), Open).round
+
+
 def reviews(gate: ReviewedGate) -> list[Review]:
     return sorted(gate.store.reviews.values(), key=lambda review: review.id)
 
@@ -161,11 +170,7 @@ class TestShown:
     async def test_a_server_to_which_it_was_declared_may_use_sep_3118(self) -> None:
         ui = Ui()
         gate = ReviewedGate(read_ui=ui)
-        d = Dialogue(SHOW, **POLICY)
-        d.session.state.policy = SessionRules(d.compiled, page=True)
-        d.open_legacy()
-        named = form() | {"_meta": {"ui": {"resourceUri": URI}}}
-        round = one(d.server(request(7, "elicitation/create", **named)), Open).round
+        d, round = in_sep_3118(SHOW)
         assert isinstance(await run(gate, (d, round), decides(gate)), Answered)
         (review,) = reviews(gate)
         assert review.ui is not None
@@ -327,7 +332,7 @@ def at(url: str) -> UiResource:
 
 
 class TestUrl:
-    """A UI that is a URL: the URL is bound in place of the bytes."""
+    """A UI from a URL: the URL is bound in place of the bytes."""
 
     async def test_the_rule_names_its_origins_and_the_verdict_its_url(self) -> None:
         ui = Ui(at(f"{PLACE}/app?a"))
@@ -348,11 +353,7 @@ class TestUrl:
     async def test_a_ui_of_sep_3118_is_no_url_because_its_mime_type_is_negotiated(self) -> None:
         ui = Ui()
         gate = ReviewedGate(read_ui=ui)
-        d = Dialogue(BY_URL, **POLICY)
-        d.session.state.policy = SessionRules(d.compiled, page=True)
-        d.open_legacy()
-        named = form() | {"_meta": {"ui": {"resourceUri": URI}}}
-        round = one(d.server(request(7, "elicitation/create", **named)), Open).round
+        d, round = in_sep_3118(BY_URL)
         assert isinstance(await run(gate, (d, round), decides(gate)), Answered)
         assert ((), 1) == (ui.origins, len(ui.reads))
 
@@ -374,8 +375,11 @@ class TestUrl:
         assert isinstance((await TestPutOff().end(call)).outcome, Answered)
 
     @pytest.mark.parametrize("origins", [["https://other.example"], []])
-    async def test_a_rule_that_no_longer_names_the_origin_withdraws_the_review(self, origins: list[str]) -> None:
-        gate = ReviewedGate(read_ui=Ui(at(f"{PLACE}/a")))
+    @pytest.mark.parametrize("gives", [at(f"{PLACE}/a"), HTML])
+    async def test_a_rule_that_now_names_other_origins_withdraws_the_review(
+        self, origins: list[str], gives: UiResource | bytes
+    ) -> None:
+        gate = ReviewedGate(read_ui=Ui(gives))
         d, round = fresh(BY_URL)
         policies = [d.compiled]
         gate.ports.in_force = lambda: policies[-1]
@@ -383,7 +387,7 @@ class TestUrl:
         async def reload() -> None:
             review = await until(gate, is_ready)
             policies.append(compile_policy(policy({**BY_URL, "ui_origins": origins}, **POLICY), {}))
-            assert "no longer shows UIs from the origin" in (create.gone(policies[-1].policy, review) or "")
+            assert "now has other ui_origins" in (create.gone(policies[-1].policy, review) or "")
             await gate.service.reloaded(lambda review: create.gone(policies[-1].policy, review))
 
         outcome = await run(gate, (d, round), reload)
