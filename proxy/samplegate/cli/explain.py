@@ -23,7 +23,7 @@ from samplegate.durations import duration_text
 from samplegate.errors import InputError
 from samplegate.money import dollars, exact_dollars
 from samplegate.policy import cost, model_choice
-from samplegate.policy.capabilities import can_forward, offer_to
+from samplegate.policy.capabilities import SessionRules, can_forward, offer_to
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
 from samplegate.policy.conditions import short_value
@@ -478,8 +478,7 @@ def _explain(
     decision, steps = explain(compiled, item.request, Situation(can_forward(item.request, client), item.offered))
     reviews = review_stages(compiled, item.request, decision)
     spent = spending(compiled, item.request, decision)
-    peer = compiled.policy.servers.get(origin.server)
-    cut = peer is not None and peer.ui_forward == "cut"
+    cut = SessionRules(compiled).cuts_ui(origin.server)
     return Explained(item.method, item.request, decision, reviews, steps, spent, item.ui, cut)
 
 
@@ -540,7 +539,7 @@ def _ui_shown(explained: Explained) -> tuple[str, Literal["reviewer", "client", 
         case Escalated():
             return "the server's own UI is hidden from the reviewer (ui: hide)", "nobody"
         case Forwarded() if is_rich and explained.cuts_ui:
-            return "the client gets the form without the server's own UI (ui_forward: cut)", "nobody"
+            return "the server's own UI is removed from the form (ui_forward: cut)", "nobody"
         case Forwarded():
             return (
                 f"the client gets the server's own UI with the form{'' if is_rich else ', if it declared that'}",

@@ -509,7 +509,8 @@ def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
     if review.verdict is not None:
         content["verdict"] = verdict_json(review.verdict, review) | _seen(review.verdict)
     if review.ui is not None:
-        content["ui"] = {"uri": review.ui.uri} | _ui(review.ui) | ({"url": review.ui.url} if review.ui.url else {})
+        url = review.ui.url if show == "full" else shown_url(review.ui.url).bare  # a query may contain secrets
+        content["ui"] = {"uri": review.ui.uri} | _ui(review.ui) | ({"url": url} if url else {})
     return content if show == "full" else _redacted(content, address, clean)
 
 
@@ -550,17 +551,11 @@ def _redacted(content: Mapping[str, Any], address: ShownUrl | None, clean: Clean
     request = dict(content["request"])
     if address is not None:
         request["url"] = address.bare
-    ui = content.get("ui")
-    if ui is not None and "url" in ui:
-        ui = {**ui, "url": shown_url(ui["url"]).bare}
     if "requestedSchema" in request:
         request["requestedSchema"] = without_secret_defaults(request["requestedSchema"])
     arguments = without_secrets(content["arguments"])
     unsent = [
         {**each, "value": without_secrets({each["param"]: each["value"]})[each["param"]]} for each in content["unsent"]
     ]
-    out: dict[str, Any] = cleaned(
-        {**content, "request": request, "arguments": arguments, "unsent": unsent} | ({} if ui is None else {"ui": ui}),
-        clean,
-    )
+    out: dict[str, Any] = cleaned({**content, "request": request, "arguments": arguments, "unsent": unsent}, clean)
     return out

@@ -93,10 +93,11 @@ def voted(
     if wanted == seen and len(approvers(votes)) == len(approvers(earlier)) and not _proves(vote, earlier):
         return VoteRefused(review, "repeated", _repeated(vote))
     if len(found := approvers(votes)) >= review.approvals:
-        # bound to the UI if one of these people was shown it, whoever approved last
+        # one approver who was shown the UI binds the decision to it, even if the last approver was not
         ui = next((one.ui for one in votes if one.ui and not one.void), "")
         ended = decided(review, replace(verdict, ui=ui), who=", ".join(found), door=door, now=now)
-        return ended if isinstance(ended, Conflict) else replace(ended, votes=votes)
+        assert not isinstance(ended, Conflict)  # checked above
+        return replace(ended, votes=votes)
     return replace(
         review, votes=votes, proposal=None if wanted == review.digest else replace(verdict, reason="", ui="")
     )

@@ -107,7 +107,7 @@ def test_explain_tells_who_sees_the_ui(
         (
             {"ui": {"uri": "ui://a/x"}},
             "servers: {default: {ui_forward: cut}}",
-            ("nobody", "the client gets the form without the server's own UI (ui_forward: cut)"),
+            ("nobody", "the server's own UI is removed from the form (ui_forward: cut)"),
         ),
     ],
 )
