@@ -126,7 +126,7 @@ class UiRoutes:
             return found
         review, ui = found
         if ui.url and not origins_of(self._web, request, ui):
-            return problem(409, "the UI's URL is at the host of this page; serve it from another one")
+            return problem(409, "its URL has the same host as this page; serve the UI from another host")
         return JSONResponse(
             {
                 "src": ui.url or await self._link(review.id, ui.sha256),
