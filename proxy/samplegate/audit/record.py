@@ -231,7 +231,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "reviewed_by": "Who decided the review, as far as the gate knows. Omitted if the review was not decided.",
     "review_door": "How the review was decided: `page`, `api`, `cli`, `webhook`, `callback` or `command`.",
     "reviewed_ms": "The part of `duration_ms` that was spent waiting for reviewers, in this attempt.",
-    "review_ui": "The SHA-256 of the server's own UI that the reviewer who decided was shown.",
+    "review_ui": "The SHA-256 of the server's own UI, or of its URL, that a reviewer who decided was shown.",
     "votes": (
         "The votes so far, if the reviewer needs several approvals: `by`, `how`, `verdict` (`approve`, `answer`,"
         " `reject`, `decline`, `cancel`), `at`, the `digest` of the version, whether the name is `proven`, whether an"

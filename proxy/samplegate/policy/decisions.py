@@ -64,7 +64,7 @@ class Escalated(msgspec.Struct, frozen=True):
     ui: bool = False
     """Whether the page shows the server's own UI for the form."""
     ui_origins: tuple[str, ...] = ()
-    """The origins from which it may be loaded, if it is a URL."""
+    """The origins from which the page may load a UI that the server gives as a URL."""
 
 
 class DenyAs(msgspec.Struct, frozen=True):

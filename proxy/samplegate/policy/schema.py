@@ -597,7 +597,7 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
         Meta(
             description=(
                 "Forms with `ui: show`: the origins, such as `https://ui.example.com`, from which the page may load a"
-                " server's UI that is a URL."
+                " UI that the server gives as a URL."
             ),
             max_length=16,
         ),

@@ -112,7 +112,7 @@ def _elicitation(text: bytes, client: ClientCapabilities, offer: Offer, revision
     url = offer.url and has_modes(revision)
     if not (offer.form or url) or not has_elicitation(revision):
         return splice(text, ("elicitation",), None)
-    # SEP-3118 asks servers to look for `form`, so that `{}` does not do
+    # servers of SEP-3118 look for `form`, so `{}` is not enough
     named = not offer.ui or _object(_object(text, "elicitation") or b"{}", "form") is not None
     if named and (client.form, client.url) == (offer.form, url):
         return text

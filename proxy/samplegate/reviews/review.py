@@ -69,7 +69,7 @@ class ReviewUi(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """RICH only: what the server gives its app. Untrusted data."""
     state: Literal["loading", "ready", "failed"] = "loading"
     origins: tuple[str, ...] = ()
-    """The origins from which the rule allows a UI that is a URL."""
+    """The origins from which the page may load a UI that the server gives as a URL."""
     url: str = ""
     """The UI's URL, at one of ``origins``; "" if the server gave the HTML itself."""
     sha256: str = ""
@@ -101,7 +101,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tell_server: bool = False
     """Whether the server sees the reason."""
     ui: str = ""
-    """The SHA-256 in hex of the UI that the reviewer was shown, or one of several who approved; "" if none was."""
+    """The SHA-256 in hex of the UI that the reviewer, or one of several approvers, was shown; "" if none was."""
 
 
 class Unsent(msgspec.Struct, frozen=True):

@@ -81,8 +81,8 @@ def ui_warnings(policy: Policy, page: str | None) -> list[str]:
         ]
     own = urlsplit(page if "://" in page else f"//{page}").hostname
     return [
-        f"rules: {short_value(rule.name)} shows no server's UI from {origin}, because the review page is at the same"
-        " host; serve such a UI from another one"
+        f"rules: {short_value(rule.name)} shows no server's UI from {origin}, because the review page has the same"
+        " host; serve the UI from another host"
         for rule in shows
         for origin in rule.ui_origins
         if urlsplit(origin).hostname == own

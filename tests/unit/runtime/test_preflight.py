@@ -228,5 +228,5 @@ def test_a_ui_that_no_page_can_show_is_told(page: str | None, said: list[str]) -
     origins = "https://ui.example.com, http://127.0.0.1:9000"
     text = f"version: 1\nreviewers: {{ops: {{}}}}\nrules: [{rule % origins}]\n"
     found = ui_warnings(load_policy(text, file="p.yaml", environment={}).policy, page)
-    at_host = "rules: 'x' shows no server's UI from {}, because the review page is at the same host; serve such a UI"
-    assert found == [one if page is None else f"{at_host.format(one)} from another one" for one in said]
+    at_host = "rules: 'x' shows no server's UI from {}, because the review page has the same host; serve the UI"
+    assert found == [one if page is None else f"{at_host.format(one)} from another host" for one in said]

@@ -54,7 +54,7 @@ def _ui_origins(draft: Draft, path: Path, rule: EscalateRule) -> None:
         elif text != origin:
             draft.problem(at, f"{quoted(text)} is not an origin; write it as {origin}")
         elif is_open(text):
-            draft.problem(at, f"{quoted(text)} is not encrypted, so others can change the UI; use https")
+            draft.problem(at, f"{quoted(text)} uses http, so others can change the UI; use https")
         elif text in rule.ui_origins[:index]:
             draft.problem(at, f"{quoted(text)} is named twice; remove one of them")
 

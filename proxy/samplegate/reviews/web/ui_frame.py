@@ -5,8 +5,8 @@ it or somebody opens its address. Chromium honors ``Connection-Allowlist``, whic
 Content-Security-Policy does not: WebRTC, DNS look-ups, preconnects, and the connection of a navigation that the policy
 then blocks. Other browsers ignore it, so the page's script asks before it shows a UI there.
 
-A UI that is a URL is loaded from there instead. It has an opaque origin, too, but it has the network, so the page's
-script asks in every browser.
+A UI that the server gives as a URL is loaded from there. Its origin is opaque, too, but it has network access, so the
+page's script asks in every browser.
 """
 
 from __future__ import annotations

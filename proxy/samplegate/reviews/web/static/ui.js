@@ -7,11 +7,11 @@ const LIMITS = { messages: 2000, perSecond: 100, characters: 128 * 1024, values:
 const START = 15000; // ms in which the app must get ready
 const TEARDOWN = 300; // ms in which an app may clean up
 const CALM = 1000; // ms in which no button decides after the app has changed what a person was about to press
-const OWN = 200; // ms in which the page scrolls by a person's input to it
+const OWN = 200; // ms after a person's input on the page in which a scroll counts as theirs
 const REACH = 400; // ms between a press in the frame and the page's knowledge of the pointer there
-const ACTIVE = 5000; // ms for which browsers know of a press
+const ACTIVE = 5000; // ms for which browsers remember a press
 const HEIGHT = [80, 800]; // CSS pixels
-const TOLD = 3; // problems with what the app submitted that are told beside the UI. The form has all of them
+const TOLD = 3; // problems listed beside the UI; the form shows all of them
 const ISOLATES = 152; // Chromium with Connection-Allowlist. Without it, the app could send what is typed into it to somewhere else
 const PROTOCOL = "2026-01-26"; // of MCP Apps
 const ACTIONS = { accept: "Accept and send", decline: "Decline", cancel: "Dismiss" };
@@ -90,9 +90,9 @@ decision?.addEventListener("keydown", (event) => {
   calm.wait();
 }, true);
 
-// A press in the frame activates the page, too, and no app can feign one. The page itself does not see it, unlike those beside the frame.
+// A press in the frame activates the page, too, and an app cannot fake one. The page gets no event for it, unlike for a press outside the frame.
 const person = {
-  pressed: -Infinity, // beside the frame
+  pressed: -Infinity, // the time of the last press outside the frame
   watch() {
     for (const press of ["pointerdown", "pointerup", "touchend", "keydown"]) {
       document.addEventListener(press, () => { this.pressed = performance.now(); }, { capture: true, passive: true });
@@ -105,8 +105,8 @@ const person = {
 
 // The gate's form beside the UI, with what the app submits.
 const form = {
-  edited: decision?.dataset.typed === "yes", // by hand, since it was last filled. Also before the page came back with a check of it
-  filled: null, // the HTML of the last submission, if it can be sent: a person may have read it. "": the page's own values can be sent
+  edited: decision?.dataset.typed === "yes", // by hand, since it was last filled, or before a check reloaded the page
+  filled: null, // the HTML of the app's last values, if they can be sent: a person may have read them. "": the form's own values can be sent
   watch() {
     const own = document.getElementById("form");
     if (own.querySelector(".field") && !own.querySelector(":invalid")) this.filled = "";
@@ -338,7 +338,7 @@ class Bridge {
     this.tell(`The UI submitted values that do not fit the form. ${problems.slice(0, TOLD).map((each) => `${each}.`).join(" ")}${more}`);
   }
 
-  // The form's own values give way when a person has pressed something in the app, and an app's values that can be sent only to a press of the gate's button.
+  // The form's own values are replaced at once after a press in the app. Values from the app that can be sent stay until a press of the gate's button.
   propose(found, uses) {
     if (found.form === form.filled && !form.edited) return;
     const inForm = document.getElementById("form").contains(document.activeElement);
@@ -358,7 +358,7 @@ class Bridge {
 
   // A person has typed into the form, or may have read the values in it: the app's new ones replace them only if they choose so.
   offer(found) {
-    if (!found.problems.length) this.tell("The UI submitted new values. The form below still has the values from before.");
+    if (!found.problems.length) this.tell("The UI submitted new values. The form below still has the previous values.");
     const use = Object.assign(document.createElement("button"), { type: "button", name: "use", className: "secondary", textContent: "Use the new values" });
     use.addEventListener("click", () => {
       use.remove();
@@ -406,7 +406,7 @@ async function show(section) {
   const told = (text) => { section.querySelector(".told").textContent = text; };
   try {
     const answer = await fetch(`${page.dataset.at}/ui/description`, { credentials: "same-origin", redirect: "error", cache: "no-store" });
-    if (!answer.ok) return told(`The UI cannot be shown: ${(await answer.json()).detail}. Use the form below.`); // without JSON: see below
+    if (!answer.ok) return told(`The UI cannot be shown: ${(await answer.json()).detail}. Use the form below.`); // an answer that is not JSON ends in the catch
     new Bridge(section, await answer.json());
   } catch {
     told("The UI could not be loaded. Use the form below.");
